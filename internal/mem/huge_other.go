@@ -1,0 +1,5 @@
+//go:build unix && !linux && !aix && !solaris
+
+package mem
+
+func adviseHuge([]byte) {}

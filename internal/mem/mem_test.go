@@ -1,0 +1,109 @@
+package mem
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMulAndAddRefuseOverflow(t *testing.T) {
+	cases := []struct {
+		factors []int
+		want    int
+		ok      bool
+	}{
+		{nil, 1, true},
+		{[]int{3, 4, 5}, 60, true},
+		{[]int{math.MaxInt, 1}, math.MaxInt, true},
+		{[]int{math.MaxInt, 2}, 0, false},
+		{[]int{math.MaxInt, math.MaxInt, 0}, 0, true},
+		{[]int{-1, 0}, 0, false},
+		{[]int{1 << (bitsPerInt / 2), 1 << (bitsPerInt / 2)}, 0, false},
+	}
+	for _, c := range cases {
+		got, ok := Mul(c.factors...)
+		require.Equal(t, c.ok, ok, "%v", c.factors)
+		require.Equal(t, c.want, got, "%v", c.factors)
+	}
+	_, ok := Add(math.MaxInt, 1)
+	require.False(t, ok)
+	_, ok = Add(1, -1)
+	require.False(t, ok)
+	sum, ok := Add(1, 2, 3)
+	require.True(t, ok)
+	require.Equal(t, 6, sum)
+	_, ok = RoundUp(math.MaxInt, 64)
+	require.False(t, ok)
+	n, ok := RoundUp(65, 64)
+	require.True(t, ok)
+	require.Equal(t, 128, n)
+}
+
+const bitsPerInt = 32 << (^uint(0) >> 63)
+
+func TestBytesAligned(t *testing.T) {
+	for n := 1; n < 300; n++ {
+		b := Bytes(n)
+		require.Len(t, b, n)
+		require.Zero(t, uintptr(unsafe.Pointer(&b[0]))%Align)
+	}
+	require.Empty(t, Bytes(0))
+}
+
+func TestAnonymous(t *testing.T) {
+	for _, n := range []int{0, 1, 4096, 3 << 20} {
+		m, err := Anonymous(n)
+		require.NoError(t, err)
+		require.Len(t, m.Data(), n)
+		for i := range m.Data() {
+			require.Zero(t, m.Data()[i])
+			m.Data()[i] = byte(i)
+			i += 1000
+		}
+		require.NoError(t, m.Close())
+		require.NoError(t, m.Close())
+	}
+	_, err := Anonymous(-1)
+	require.ErrorIs(t, err, ErrOverflow)
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	want := make([]byte, 10000)
+	for i := range want {
+		want[i] = byte(i * 7)
+	}
+	require.NoError(t, os.WriteFile(path, want, 0o600))
+	m, err := File(path)
+	require.NoError(t, err)
+	require.Equal(t, want, m.Data())
+	Advise(m.Data(), WillNeed)
+	Advise(m.Data()[1:], DontNeed)
+	require.Equal(t, want, m.Data())
+	require.NoError(t, m.Close())
+	_, err = File(t.TempDir())
+	require.ErrorContains(t, err, "not a regular file")
+	_, err = File(path + ".none")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestGuardedFaultsPastTheEnd(t *testing.T) {
+	data, release, err := Guarded(100)
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("no page protection here")
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, release()) }()
+	require.Len(t, data, 100)
+	data[99] = 1
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	require.Panics(t, func() {
+		*(*byte)(unsafe.Add(unsafe.Pointer(&data[99]), 1)) = 1
+	})
+}
