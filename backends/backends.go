@@ -1,0 +1,208 @@
+// Package backends decides what a backend is and how one is opened by name. A program chooses what it links by a blank import, as
+// with database/sql drivers:
+//
+//	import _ "github.com/tessera-go/tessera/backends/cpu"
+//
+//	b, err := backends.Open("cpu:threads=2")
+package backends
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Verdict is the answer to whether a backend takes an operation.
+type Verdict struct {
+	OK     bool
+	Reason string        // in words: why not, or what it would cost
+	Cost   time.Duration // predicted; 0 where the backend does not say
+}
+
+// Yes is a verdict of support.
+func Yes(reason string) Verdict { return Verdict{OK: true, Reason: reason} }
+
+// No is a verdict against, with its reason.
+func No(format string, args ...any) Verdict { return Verdict{Reason: fmt.Sprintf(format, args...)} }
+
+// Backend runs parts of graphs.
+type Backend interface {
+	// Name is the name that Open knows.
+	Name() string
+	// Describe says what the backend runs on.
+	Describe() Description
+	// Supports says whether the backend takes an operation on inputs of these specs, and why or why not.
+	Supports(ops.Call) Verdict
+	// MatMul returns the engine for matrix products.
+	MatMul() matmul.Engine
+	// Compile prepares a part, all of whose calls the backend supports. Constants are prepared once, however often they are compiled.
+	Compile(context.Context, *ops.Part) (Program, error)
+	// Stats returns counters since the backend was opened.
+	Stats() Stats
+	Close() error
+}
+
+// Program is a compiled part. It belongs to one executable; two goroutines use two programs.
+type Program interface {
+	// Run executes the nodes from first (inclusive) to last (exclusive) in order. Frame holds a tensor for every value of the part:
+	// its memory may change between runs, its spec may not. Run looks at the context between nodes and inside long ones.
+	Run(ctx context.Context, frame []tensor.Tensor, first, last int) error
+	Close() error
+}
+
+// Description says what a backend runs on.
+type Description struct {
+	Name      string   `json:"name"`
+	Device    string   `json:"device"`
+	Simulated bool     `json:"simulated"`
+	Features  []string `json:"features,omitempty"`
+	Types     []string `json:"types,omitempty"`
+	Options   []string `json:"options,omitempty"` // "name=default: meaning"
+}
+
+// Stats counts what a backend has done. Times of simulated devices are simulated.
+type Stats struct {
+	Nodes            int64   `json:"nodes"`
+	Products         int64   `json:"products"`
+	Dispatches       int64   `json:"dispatches"`
+	Configurations   int64   `json:"configurations"`
+	Conversions      int64   `json:"conversions"`
+	ControlWords     int64   `json:"control_words,omitempty"`
+	Bytes            int64   `json:"bytes"`
+	StagedBytes      int64   `json:"staged_bytes,omitempty"`
+	UsefulMACs       int64   `json:"useful_macs,omitempty"`
+	PaddedMACs       int64   `json:"padded_macs,omitempty"`
+	SimulatedSeconds float64 `json:"simulated_seconds"`
+}
+
+// Sub returns the counts since an earlier reading.
+func (s Stats) Sub(t Stats) Stats {
+	s.Nodes -= t.Nodes
+	s.Products -= t.Products
+	s.Dispatches -= t.Dispatches
+	s.Configurations -= t.Configurations
+	s.Conversions -= t.Conversions
+	s.ControlWords -= t.ControlWords
+	s.Bytes -= t.Bytes
+	s.StagedBytes -= t.StagedBytes
+	s.UsefulMACs -= t.UsefulMACs
+	s.PaddedMACs -= t.PaddedMACs
+	s.SimulatedSeconds -= t.SimulatedSeconds
+	return s
+}
+
+// Options are the key=value pairs behind a backend's name. A constructor takes what it knows; Open refuses what is left.
+type Options struct {
+	values map[string]string
+	used   map[string]bool
+	err    error
+}
+
+// String takes an option, or its default.
+func (o *Options) String(key, def string, allowed ...string) string {
+	v, ok := o.values[key]
+	o.used[key] = true
+	if !ok {
+		return def
+	}
+	if len(allowed) > 0 && !slices.Contains(allowed, v) && o.err == nil {
+		o.err = fmt.Errorf("%s=%s: one of %s is right", key, v, strings.Join(allowed, ", "))
+	}
+	return v
+}
+
+// Int takes a number between least and most, or its default.
+func (o *Options) Int(key string, def, least, most int) int {
+	v, ok := o.values[key]
+	o.used[key] = true
+	if !ok {
+		return def
+	}
+	n, err := strconv.Atoi(v)
+	if (err != nil || n < least || n > most) && o.err == nil {
+		o.err = fmt.Errorf("%s=%s: a number from %d to %d is right", key, v, least, most)
+	}
+	return n
+}
+
+// Err returns the first option that was wrong.
+func (o *Options) Err() error { return o.err }
+
+// Constructor opens a backend.
+type Constructor func(*Options) (Backend, error)
+
+var (
+	registryMu sync.Mutex
+	registry   = map[string]Constructor{}
+)
+
+// Register makes a backend known to Open, usually from an init function. It panics if the name is taken.
+func Register(name string, c Constructor) {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	if _, taken := registry[name]; taken {
+		panic("backends: " + name + " registered twice")
+	}
+	registry[name] = c
+}
+
+// Names returns the linked backends, sorted.
+func Names() []string {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	names := make([]string, 0, len(registry))
+	for n := range registry {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Open opens a backend by its spec: name[:key=value,...]. Overrides, in the same form without a name ("threads=2"), win.
+func Open(spec string, overrides ...string) (Backend, error) {
+	name, rest, _ := strings.Cut(spec, ":")
+	registryMu.Lock()
+	open := registry[name]
+	registryMu.Unlock()
+	if open == nil {
+		return nil, fmt.Errorf("unknown backend %q; linked are: %s", name, strings.Join(Names(), ", "))
+	}
+	o := &Options{values: map[string]string{}, used: map[string]bool{}}
+	for _, list := range append([]string{rest}, overrides...) {
+		for _, pair := range strings.Split(list, ",") {
+			if pair == "" {
+				continue
+			}
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok {
+				return nil, fmt.Errorf("backend %s: option %q is not key=value", name, pair)
+			}
+			o.values[key] = value
+		}
+	}
+	b, err := open(o)
+	if err == nil {
+		err = o.err
+	}
+	for key := range o.values {
+		if err == nil && !o.used[key] {
+			err = fmt.Errorf("unknown option %q", key)
+		}
+	}
+	if err != nil {
+		if b != nil {
+			_ = b.Close()
+		}
+		return nil, fmt.Errorf("backend %s: %w", name, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,165 @@
+package matmul
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tessera-go/tessera/quant"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Reference computes the product in float64 (exact integers modulo 2^32 for integer operands), element by element.
+func (o Op) Reference(out, in []tensor.Tensor) error {
+	rowScale, colScale, bias, residual, _ := o.Operands()
+	c := out[0]
+	batch := c.Shape()[:c.Rank-2]
+	a, err := in[0].Broadcast(append(append([]int{}, batch...), in[0].Dim(-2), in[0].Dim(-1))...)
+	if err != nil {
+		return err
+	}
+	bt := in[1]
+	if bt.DType.IsBlock() {
+		if bt, err = quant.Decode(bt); err != nil {
+			return err
+		}
+	}
+	if o.TransB {
+		if bt, err = bt.Transpose(int(bt.Rank)-2, int(bt.Rank)-1); err != nil {
+			return err
+		}
+	}
+	b, err := bt.Broadcast(append(append([]int{}, batch...), bt.Dim(-2), bt.Dim(-1))...)
+	if err != nil {
+		return err
+	}
+	m, n, k := c.Dim(-2), c.Dim(-1), a.Dim(-1)
+	optional := func(i int) []float64 {
+		if i < 0 {
+			return nil
+		}
+		return in[i].Floats()
+	}
+	rs, cs, bs, res := optional(rowScale), optional(colScale), optional(bias), optional(residual)
+	at := func(v []float64, i int) float64 {
+		if v == nil {
+			return 0
+		}
+		return v[i]
+	}
+	integer := a.DType.IsInt() && b.DType.IsInt()
+	values := make([]float64, c.Elems())
+	av, bv := a.Floats(), b.Floats()
+	for i := range values {
+		col, row := i%n, i/n
+		product := row / m
+		var acc float64
+		if integer {
+			var sum int64
+			for l := 0; l < k; l++ {
+				sum += int64(av[row*k+l]) * int64(bv[(product*k+l)*n+col])
+			}
+			acc = float64(int32(sum)) // the result is exact modulo 2^32
+		} else {
+			for l := 0; l < k; l++ {
+				acc += av[row*k+l] * bv[(product*k+l)*n+col]
+			}
+		}
+		values[i] = o.Epilogue.Apply(acc, at(rs, row), at(cs, col), at(bs, col), at(res, i))
+	}
+	switch c.DType {
+	case tensor.I8, tensor.U8, tensor.I16:
+		if o.Epilogue.OutScale == 0 && o.Epilogue.OutZero == 0 && !o.Epilogue.RowScale && !o.Epilogue.ColScale {
+			break // plain narrowing wraps
+		}
+		requantize(values, o.Epilogue, c.DType)
+	}
+	c.SetFloats(values)
+	return nil
+}
+
+func requantize(values []float64, e Epilogue, d tensor.DType) {
+	scale := float64(e.OutScale)
+	if scale == 0 {
+		scale = 1
+	}
+	lo, hi := map[tensor.DType][2]float64{tensor.I8: {-128, 127}, tensor.U8: {0, 255}, tensor.I16: {-32768, 32767}}[d][0],
+		map[tensor.DType][2]float64{tensor.I8: {-128, 127}, tensor.U8: {0, 255}, tensor.I16: {-32768, 32767}}[d][1]
+	for i, v := range values {
+		values[i] = min(max(math.RoundToEven(v/scale)+float64(e.OutZero), lo), hi)
+	}
+}
+
+// MatMul computes c = a x b, with the engine of the options or the default one. Shapes, types and batch broadcasting are those of Op;
+// b may be any view, a transposed one included. C must not overlap an operand.
+func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	op := Op{Epilogue: o.epilogue, Out: c.DType}
+	in := []tensor.Tensor{a, b}
+	in = append(in, o.operands...)
+	specs := make([]tensor.Spec, len(in))
+	for i := range in {
+		specs[i] = in[i].Spec
+	}
+	out, err := op.Infer(specs)
+	if err != nil {
+		return err
+	}
+	if out[0] != c.Spec {
+		return fmt.Errorf("matmul: C is %v, %v is right", c.Spec, out[0])
+	}
+	if c.Buf != nil && c.Buf.ReadOnly() {
+		return fmt.Errorf("matmul: C: %w", tensor.ErrReadOnly)
+	}
+	for i := range in {
+		if c.Overlaps(&in[i]) {
+			return fmt.Errorf("matmul: C overlaps operand %d", i)
+		}
+	}
+	run := o.direct
+	if run == nil {
+		run = defaultDirect
+	}
+	if run == nil {
+		return op.Reference([]tensor.Tensor{c}, in)
+	}
+	return run(op, c, in, o.threads)
+}
+
+// Direct computes a product whose operands have been checked, without a plan kept: what an engine registers for MatMul.
+type Direct func(op Op, c tensor.Tensor, in []tensor.Tensor, threads int) error
+
+var defaultDirect Direct
+
+// RegisterDefault sets how MatMul computes when no option says otherwise. The CPU backend calls it when it is linked; without it
+// MatMul runs the reference.
+func RegisterDefault(run Direct) { defaultDirect = run }
+
+// Option changes a MatMul.
+type Option func(*options)
+
+type options struct {
+	epilogue Epilogue
+	operands []tensor.Tensor
+	threads  int
+	direct   Direct
+}
+
+// WithEpilogue fuses an epilogue, whose operands follow in Op's order.
+func WithEpilogue(e Epilogue, operands ...tensor.Tensor) Option {
+	return func(o *options) { o.epilogue, o.operands = e, operands }
+}
+
+// WithThreads limits the workers; 0 means GOMAXPROCS.
+func WithThreads(n int) Option { return func(o *options) { o.threads = n } }
+
+// WithReference computes with the reference implementation.
+func WithReference() Option {
+	return func(o *options) {
+		o.direct = func(op Op, c tensor.Tensor, in []tensor.Tensor, _ int) error {
+			return op.Reference([]tensor.Tensor{c}, in)
+		}
+	}
+}

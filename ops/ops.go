@@ -1,0 +1,233 @@
+// Package ops decides what an operation is: its attributes (the fields of its Go type), its shape rule (Infer), and its meaning
+// (Reference, slow and obviously right). How fast it runs is the backends' business. Each family has a package of its own below
+// this one; this one holds what they and the backends share.
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Op is an operation with its attributes. Implementations are small comparable or pointer-free structs, so that two nodes with
+// equal ops and equal inputs compute the same.
+type Op interface {
+	// Name is the operation's name in listings: lower case, the field's term ("rms_norm").
+	Name() string
+	// Infer is the shape rule: the specs of the outputs for those of the inputs. An absent optional input has the zero Spec.
+	// The error says which input is wrong and what would be right.
+	Infer(in []tensor.Spec) ([]tensor.Spec, error)
+	// Reference computes the outputs, which have the inferred specs, in float64 or exact integers, element by element. Any strides
+	// are allowed. An absent optional input is a Tensor without memory. Outputs do not overlap inputs unless the op is an Updater.
+	Reference(out, in []tensor.Tensor) error
+}
+
+// Viewer is an op whose only output is a view of input 0: nothing is computed. View returns a *tensor.ErrNeedsCopy where the
+// strides of the input admit no view; the op is then computed like any other.
+type Viewer interface {
+	Op
+	View(in tensor.Tensor) (tensor.Tensor, error)
+}
+
+// Updater is an op whose output 0 is the memory of input 0, changed in place (a KV cache that gets new rows).
+type Updater interface {
+	Op
+	Updates()
+}
+
+// InPlacer is an op whose output 0 may lie in the memory of input i, because element j of it depends on no other element of
+// that input than j. The input must have the output's spec.
+type InPlacer interface {
+	Op
+	InPlace(i int) bool
+}
+
+// Flopper is an op that can count its arithmetic operations, for profiles.
+type Flopper interface {
+	Op
+	Flops(in []tensor.Spec) float64
+}
+
+// Sizes gives symbolic sizes their values.
+type Sizes map[string]int
+
+// Size is a dimension or an offset that is known when a graph is built, or a symbol's value plus N.
+type Size struct {
+	Sym string // empty: the constant N
+	N   int
+}
+
+// Const returns a known size.
+func Const(n int) Size { return Size{N: n} }
+
+// Plus returns the size increased by n.
+func (s Size) Plus(n int) Size { s.N += n; return s }
+
+// Value returns the size for given symbols.
+func (s Size) Value(sizes Sizes) (int, error) {
+	if s.Sym == "" {
+		return s.N, nil
+	}
+	v, ok := sizes[s.Sym]
+	if !ok {
+		return 0, fmt.Errorf("size %q has no value", s.Sym)
+	}
+	return v + s.N, nil
+}
+
+func (s Size) String() string {
+	switch {
+	case s.Sym == "":
+		return fmt.Sprint(s.N)
+	case s.N == 0:
+		return s.Sym
+	default:
+		return fmt.Sprintf("%s%+d", s.Sym, s.N)
+	}
+}
+
+// Resolver is an op with symbolic attributes. Resolve returns the op with their values put in.
+type Resolver interface {
+	Op
+	Resolve(Sizes) (Op, error)
+}
+
+// Resolve returns the op with symbolic attributes replaced, or the op itself if it has none.
+func Resolve(op Op, sizes Sizes) (Op, error) {
+	if r, ok := op.(Resolver); ok {
+		return r.Resolve(sizes)
+	}
+	return op, nil
+}
+
+// Call is an operation on inputs of known specs: what a backend is asked to support.
+type Call struct {
+	Op    Op
+	In    []tensor.Spec
+	Out   []tensor.Spec
+	Const []bool // which inputs are constants of the graph (weights)
+}
+
+// Part is a piece of a graph for one backend: values, and nodes in the order of execution.
+type Part struct {
+	Values  []Value
+	Nodes   []Node
+	Inputs  []int // values that come from outside the part, constants not included
+	Outputs []int // values that are read outside the part
+}
+
+// Value is what flows between nodes.
+type Value struct {
+	Name  string
+	Spec  tensor.Spec
+	Const *Constant // nil unless the value is a constant of the graph
+}
+
+// Node is an op applied to values. An absent optional input is -1.
+type Node struct {
+	Name    string
+	Op      Op
+	In, Out []int
+}
+
+// Call returns the node as a question to a backend.
+func (p *Part) Call(n *Node) Call {
+	c := Call{Op: n.Op}
+	for _, v := range n.In {
+		if v < 0 {
+			c.In, c.Const = append(c.In, tensor.Spec{}), append(c.Const, false)
+			continue
+		}
+		c.In = append(c.In, p.Values[v].Spec)
+		c.Const = append(c.Const, p.Values[v].Const != nil)
+	}
+	for _, v := range n.Out {
+		c.Out = append(c.Out, p.Values[v].Spec)
+	}
+	return c
+}
+
+// Constant is a weight: a tensor that never changes, with the forms that backends have prepared from it. All executables of a
+// graph, and all goroutines, share it.
+type Constant struct {
+	Tensor tensor.Tensor
+
+	mu       sync.Mutex
+	prepared map[any]*preparation
+}
+
+type preparation struct {
+	once  sync.Once
+	value any
+	err   error
+}
+
+// NewConstant returns a constant for the tensor.
+func NewConstant(t tensor.Tensor) *Constant { return &Constant{Tensor: t} }
+
+// Prepare returns the form of the constant under a key (comparable; it should name the backend and the layout), made by the first
+// caller. Concurrent callers wait for the first. A value with a Close method is closed by Constant.Close.
+func (c *Constant) Prepare(key any, form func() (any, error)) (any, error) {
+	c.mu.Lock()
+	if c.prepared == nil {
+		c.prepared = map[any]*preparation{}
+	}
+	p := c.prepared[key]
+	if p == nil {
+		p = &preparation{}
+		c.prepared[key] = p
+	}
+	c.mu.Unlock()
+	p.once.Do(func() { p.value, p.err = form() })
+	return p.value, p.err
+}
+
+// Close releases the prepared forms. The tensor itself belongs to whoever made it.
+func (c *Constant) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, p := range c.prepared {
+		if closer, ok := p.value.(interface{ Close() error }); ok {
+			errs = append(errs, closer.Close())
+		}
+	}
+	c.prepared = nil
+	return errors.Join(errs...)
+}
+
+// NumInputs returns an error unless the number of inputs lies between least and most.
+func NumInputs(op Op, in []tensor.Spec, least, most int) error {
+	if len(in) < least || len(in) > most {
+		want := fmt.Sprint(least)
+		if most != least {
+			want = fmt.Sprintf("%d to %d", least, most)
+		}
+		return fmt.Errorf("%s: %d inputs, %s are right", op.Name(), len(in), want)
+	}
+	for i := 0; i < least; i++ {
+		if in[i].DType == tensor.Invalid {
+			return fmt.Errorf("%s: input %d is absent", op.Name(), i)
+		}
+	}
+	return nil
+}
+
+// Describe returns a call in words: "rms_norm(f32[3 64], f32[64])".
+func Describe(op Op, in []tensor.Spec) string {
+	var b strings.Builder
+	b.WriteString(op.Name())
+	for i, s := range in {
+		b.WriteString(map[bool]string{true: "(", false: ", "}[i == 0])
+		if s.DType == tensor.Invalid {
+			b.WriteString("-")
+			continue
+		}
+		b.WriteString(s.String())
+	}
+	b.WriteString(")")
+	return b.String()
+}
