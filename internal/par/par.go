@@ -1,0 +1,249 @@
+// Package par runs the jobs of one parallel region on a pool of goroutines that outlive it. It decides three things.
+//
+// How a helper waits: it spins for some microseconds, because the next region of a model usually follows within that time and
+// a parked goroutine costs several microseconds to wake, and then it parks, so that an idle program uses no processor time.
+//
+// How many helpers a region gets: never more than it has jobs, never more than its limit, and no more than GOMAXPROCS less
+// the callers that are inside regions already. Helpers are claimed by the region that uses them, so that regions started from
+// several goroutines, or from a job of another region, share the processors and can never wait for each other.
+//
+// Who runs a job: the caller is worker 0 and takes part; every worker takes the next job from one counter until none is left.
+// Which worker runs a job is not determined, so a job's result must not depend on it.
+package par
+
+import (
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	_ "unsafe" // for go:linkname
+)
+
+// Task is the work of a region. Do runs job number job, 0 <= job < n, on worker number worker, 0 <= worker < Workers(limit, n).
+// Two jobs may run at once on different workers, never on the same one.
+type Task interface {
+	Do(worker, job int)
+}
+
+// MaxHelpers bounds the pool; larger machines run regions on this many helpers and the caller.
+const MaxHelpers = 255
+
+// spinTime bounds how long a helper looks for the next region before it parks, and how long a caller looks for the end of its
+// own. It is a few times the gap between two products of a model, and far below what a user can see as load.
+const spinTime = 50 * time.Microsecond
+
+// Workers returns the largest number of workers that a region of n jobs with the limit can have; limit 0 means GOMAXPROCS.
+// Scratch memory per worker is sized by it.
+func Workers(limit, n int) int {
+	if limit <= 0 {
+		limit = runtime.GOMAXPROCS(0)
+	}
+	return max(1, min(limit, n, MaxHelpers+1))
+}
+
+// Run does jobs 0 to n-1 of the task on at most limit workers (0: GOMAXPROCS) and returns when all are done. A panic in a job
+// is raised again in the caller after the other workers have stopped. Run allocates nothing once the pool has grown.
+func Run(limit, n int, task Task) {
+	if n <= 0 {
+		return
+	}
+	want := Workers(limit, n) - 1
+	if want == 0 {
+		// The caller still counts as active, so that other regions leave it its processor.
+		active.Add(1)
+		defer active.Add(-1)
+		for job := range n {
+			task.Do(0, job)
+		}
+		return
+	}
+	shared.run(want, n, task)
+}
+
+// active counts the goroutines that are inside a region: callers and helpers at work.
+var active atomic.Int64
+
+var shared pool
+
+type pool struct {
+	mu      sync.Mutex
+	free    [4]uint64 // helpers that wait, a bit each; guarded by mu
+	helpers []*helper // those that exist; guarded by mu
+	regions *region   // free list; guarded by mu
+}
+
+// region is one parallel loop. The counters that every worker writes stay on cache lines of their own.
+type region struct {
+	task    Task
+	n       int64
+	link    *region
+	failure atomic.Pointer[failure]
+	_       [64]byte
+	next    atomic.Int64
+	_       [56]byte
+	pending atomic.Int64 // helpers that have not finished
+	parked  atomic.Bool  // the caller sleeps on done
+	_       [48]byte
+	done    chan struct{}
+}
+
+type failure struct{ value any }
+
+type helper struct {
+	index  int
+	work   atomic.Pointer[region]
+	worker int // number inside the region; written before work
+	parked atomic.Bool
+	wake   chan struct{}
+	_      [64]byte
+}
+
+func (p *pool) run(want, n int, task Task) {
+	procs := int64(runtime.GOMAXPROCS(0))
+	want = int(min(int64(want), procs-active.Add(1)))
+	defer active.Add(-1)
+	if want <= 0 {
+		for job := range n {
+			task.Do(0, job)
+		}
+		return
+	}
+
+	p.mu.Lock()
+	r := p.regions
+	if r == nil {
+		r = &region{done: make(chan struct{}, 1)}
+	} else {
+		p.regions = r.link
+	}
+	r.task, r.n, r.link = task, int64(n), nil
+	r.next.Store(0)
+	r.pending.Store(int64(want))
+	for worker := 1; worker <= want; worker++ {
+		h := p.claim()
+		if h == nil {
+			r.pending.Add(int64(worker - 1 - want))
+			break
+		}
+		active.Add(1)
+		h.worker = worker
+		h.work.Store(r)
+		if h.parked.Swap(false) {
+			h.wake <- struct{}{}
+		}
+	}
+	p.mu.Unlock()
+
+	r.loop(0)
+	if r.pending.Load() != 0 {
+		spin(func() bool { return r.pending.Load() == 0 })
+		for r.pending.Load() != 0 {
+			r.parked.Store(true)
+			// Either a helper takes the flag and sends, or all have finished and the flag is ours to take back. The helper
+			// may be the last one of the region's previous life, hence the loop.
+			if r.pending.Load() == 0 && r.parked.CompareAndSwap(true, false) {
+				break
+			}
+			<-r.done
+		}
+	}
+
+	f := r.failure.Swap(nil)
+	p.mu.Lock()
+	r.task = nil
+	r.link, p.regions = p.regions, r
+	p.mu.Unlock()
+	if f != nil {
+		panic(f.value)
+	}
+}
+
+// claim takes a waiting helper, or starts one; it is called with mu held.
+func (p *pool) claim() *helper {
+	for w := range p.free {
+		if p.free[w] != 0 {
+			b := bits.TrailingZeros64(p.free[w])
+			p.free[w] &^= 1 << b
+			return p.helpers[w*64+b]
+		}
+	}
+	if len(p.helpers) == MaxHelpers {
+		return nil
+	}
+	h := &helper{index: len(p.helpers), wake: make(chan struct{}, 1)}
+	p.helpers = append(p.helpers, h)
+	go h.serve(p)
+	return h
+}
+
+func (h *helper) serve(p *pool) {
+	for {
+		r := h.work.Load()
+		if r == nil {
+			spin(func() bool { return h.work.Load() != nil })
+			if h.work.Load() == nil {
+				h.parked.Store(true)
+				// A region that stored its work before it could see the flag has not sent; one that saw it has.
+				if h.work.Load() == nil || !h.parked.CompareAndSwap(true, false) {
+					<-h.wake
+				}
+			}
+			continue
+		}
+		r.loop(h.worker)
+		h.work.Store(nil)
+		active.Add(-1)
+		p.mu.Lock()
+		p.free[h.index/64] |= 1 << (h.index % 64)
+		p.mu.Unlock()
+		if r.pending.Add(-1) == 0 && r.parked.Swap(false) {
+			r.done <- struct{}{}
+		}
+	}
+}
+
+// loop does jobs until none is left. A panic ends the region early and is kept for the caller.
+func (r *region) loop(worker int) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.failure.CompareAndSwap(nil, &failure{v})
+			r.next.Store(r.n)
+		}
+	}()
+	for {
+		job := r.next.Add(1) - 1
+		if job >= r.n {
+			return
+		}
+		r.task.Do(worker, int(job))
+	}
+}
+
+// spin polls until ready or until its time is over. It stays in Go code, where the runtime can preempt it.
+func spin(ready func() bool) {
+	if runtime.GOMAXPROCS(0) == 1 {
+		return
+	}
+	const polls = 16 // between two looks at the clock
+	var end time.Time
+	for i := 0; ; i++ {
+		if ready() {
+			return
+		}
+		procyield(4)
+		if i%polls == polls-1 {
+			now := time.Now()
+			if end.IsZero() {
+				end = now.Add(spinTime)
+			} else if now.After(end) {
+				return
+			}
+		}
+	}
+}
+
+// procyield waits for some pauses of the processor; the runtime keeps the name open to packages.
+//
+//go:linkname procyield runtime.procyield
+func procyield(cycles uint32)
