@@ -1,0 +1,11 @@
+//go:build !amd64 || noasm
+
+package ordered
+
+func tileF32(c []float32, ldc int, a, b []float32, w, chunks, k int, groups bool, narrow Narrow) {
+	tileF32Go(c, ldc, a, b, w, chunks, k, groups, narrow)
+}
+
+func tileS8(c []int32, ldc int, a []byte, b []int8, bias []int32, w, k int) {
+	tileS8Go(c, ldc, a, b, bias, w, k)
+}
