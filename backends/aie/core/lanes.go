@@ -1,0 +1,123 @@
+package core
+
+import "math/bits"
+
+// Lanes is the number of lanes of an accumulator register.
+const Lanes = 16
+
+// Acc is an accumulator register: 16 lanes of 48 bits, held sign-extended.
+type Acc [Lanes]int64
+
+// Wrap48 reduces a value to the 48 bits of a lane.
+func Wrap48(v int64) int64 { return v << 16 >> 16 }
+
+// Mac16 is the mac16 intrinsic for int16: lane l takes x[l]*z0 + x[16+l]*z1, 32 multiplications in one cycle.
+func (a *Acc) Mac16(x *[32]int16, z0, z1 int16) {
+	for l := range a {
+		a[l] = Wrap48(a[l] + int64(x[l])*int64(z0) + int64(x[Lanes+l])*int64(z1))
+	}
+}
+
+// Mac8 is the 4x8x4 product for int8, 128 multiplications in one cycle: x is 4 rows of 8 along k, z is 8 rows of 4 along n, and
+// lane 4i+j takes row i times column j.
+func (a *Acc) Mac8(x, z *[32]int8) {
+	for i := range 4 {
+		for j := range 4 {
+			s := a[4*i+j]
+			for p := range 8 {
+				s += int64(x[8*i+p]) * int64(z[4*p+j])
+			}
+			a[4*i+j] = Wrap48(s)
+		}
+	}
+}
+
+// AccF is the target of fpmac: 8 lanes of float32 in a vector register, because the floating-point unit has no accumulators of its own
+// (AM009, "Floating-Point Vector Unit").
+type AccF [8]float32
+
+// Mac is fpmac: the products pass the multiplier (FPMPY), which rounds, and then the adder (FPACC), which rounds again.
+func (a *AccF) Mac(x *[8]float32, z float32) {
+	for l := range a {
+		p := x[l] * z // a variable of its own, converted below, so that no compiler fuses the two roundings
+		a[l] += float32(p)
+	}
+}
+
+// Rounding is how a value is brought to fewer bits on its way out of an accumulator, with the numbers of the control register.
+type Rounding uint8
+
+// The rounding modes. All but the first two round to the nearest and differ in what they do half way.
+const (
+	Floor    Rounding = iota // towards minus infinity; the mode after reset
+	Ceil                     // towards plus infinity
+	PosInf                   // half towards plus infinity
+	NegInf                   // half towards minus infinity
+	SymInf                   // half away from zero
+	SymZero                  // half towards zero
+	ConvEven                 // half to even
+	ConvOdd                  // half to odd
+	numRoundings
+)
+
+var roundingNames = [numRoundings]string{"floor", "ceil", "pos_inf", "neg_inf", "sym_inf", "sym_zero", "conv_even", "conv_odd"}
+
+func (r Rounding) String() string {
+	if r < numRoundings {
+		return roundingNames[r]
+	}
+	return "rounding?"
+}
+
+// SRS shifts a lane right, rounds, and narrows to width bits: saturated or wrapped.
+func SRS(v int64, shift uint, r Rounding, saturate bool, width uint) int64 {
+	if shift > 0 {
+		q := v >> shift
+		rest := uint64(v) & (1<<shift - 1)
+		half := uint64(1) << (shift - 1)
+		up := false
+		switch r {
+		case Floor:
+		case Ceil:
+			up = rest != 0
+		case PosInf:
+			up = rest >= half
+		case NegInf:
+			up = rest > half
+		case SymInf:
+			up = rest > half || rest == half && v >= 0
+		case SymZero:
+			up = rest > half || rest == half && v < 0
+		case ConvEven:
+			up = rest > half || rest == half && q&1 == 1
+		case ConvOdd:
+			up = rest > half || rest == half && q&1 == 0
+		}
+		if up {
+			q++
+		}
+		v = q
+	}
+	if saturate {
+		lim := int64(1) << (width - 1)
+		return max(-lim, min(lim-1, v))
+	}
+	return v << (64 - width) >> (64 - width)
+}
+
+// UPS brings a value from memory into a lane: shifted left, wrapped to 48 bits.
+func UPS(v int64, shift uint) int64 { return Wrap48(v << shift) }
+
+// ShiftFor is the smallest shift after which no sum of k products of values up to limit in magnitude overflows 32 bits, rounding
+// included.
+func ShiftFor(k int, limit int) uint {
+	hi, sum := bits.Mul64(uint64(limit)*uint64(limit), uint64(max(k, 1)))
+	if hi != 0 || sum > 1<<62 {
+		return 33
+	}
+	shift := uint(0)
+	for (sum+1<<shift>>1)>>shift > 1<<31-1 {
+		shift++
+	}
+	return shift
+}
