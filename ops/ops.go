@@ -181,8 +181,26 @@ func (c *Constant) Prepare(key any, form func() (any, error)) (any, error) {
 		c.prepared[key] = p
 	}
 	c.mu.Unlock()
-	p.once.Do(func() { p.value, p.err = form() })
+	p.once.Do(func() {
+		value, err := form()
+		c.mu.Lock()
+		p.value, p.err = value, err
+		c.mu.Unlock()
+	})
 	return p.value, p.err
+}
+
+// PreparedBytes returns the bytes of the prepared forms that say how large they are (by a method Bytes() int).
+func (c *Constant) PreparedBytes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, p := range c.prepared {
+		if sized, ok := p.value.(interface{ Bytes() int }); ok {
+			n += sized.Bytes()
+		}
+	}
+	return n
 }
 
 // Close releases the prepared forms. The tensor itself belongs to whoever made it.

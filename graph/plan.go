@@ -1,0 +1,416 @@
+package graph
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// where says what memory a value has.
+type where uint8
+
+const (
+	unplaced where = iota
+	inArena
+	bound    // an input, or an output for which the caller gave memory
+	constant //
+	aliased  // a view of another value, or the memory of an updated one
+)
+
+// plan is the graph for one set of sizes: concrete ops, specs, memory and compiled parts.
+type plan struct {
+	sizes    [MaxSymbols]int
+	values   []ops.Value
+	where    []where
+	root     []int // the value whose memory this one is in
+	block    []*block
+	nodes    []ops.Node // computed ones, in order
+	source   []int      // the graph's node of each
+	views    []viewStep // in order
+	segments []segment
+	choices  []Placement // of every node of the graph
+	frame    []tensor.Tensor
+	bytes    int // arena
+	live     int // lower bound of it
+	stamp    uint64
+	bindings uint64 // version of the bindings that the frame holds
+}
+
+// viewStep recomputes a view when bindings have changed.
+type viewStep struct {
+	op       ops.Viewer // nil: the same tensor
+	from, to int
+	name     string
+}
+
+// segment is a run of nodes on one backend.
+type segment struct {
+	backend     int
+	program     backends.Program
+	first, last int // nodes of the plan
+}
+
+// Placement says where a node runs and why.
+type Placement struct {
+	Name     string        `json:"name"`
+	Op       string        `json:"op"`
+	Backend  string        `json:"backend"` // "view" for nodes that compute nothing
+	Reason   string        `json:"reason"`
+	Cost     time.Duration `json:"-"`
+	Fallback bool          `json:"fallback"` // a backend that stands before the chosen one refused
+	refusal  string
+}
+
+func (x *Executable) newPlan(ctx context.Context, sizes [MaxSymbols]int) (*plan, error) {
+	g := x.g
+	p := &plan{sizes: sizes}
+	env := ops.Sizes{}
+	for i, s := range g.symbols {
+		env[s.name] = sizes[i]
+	}
+	p.values = make([]ops.Value, len(g.values))
+	p.where = make([]where, len(g.values))
+	p.root = make([]int, len(g.values))
+	p.block = make([]*block, len(g.values))
+	p.frame = make([]tensor.Tensor, len(g.values))
+	for i := range g.values {
+		v := &g.values[i]
+		p.root[i] = i
+		p.values[i] = ops.Value{Name: v.name, Spec: v.spec, Const: v.constant}
+		if v.constant != nil {
+			p.where[i] = constant
+			p.frame[i] = v.constant.Tensor
+		}
+	}
+	for _, i := range g.inputs {
+		dims := make([]int, len(g.values[i].dims))
+		for j, d := range g.values[i].dims {
+			dims[j], _ = d.Value(env)
+		}
+		p.values[i].Spec = tensor.MakeSpec(g.values[i].spec.DType, dims...)
+		p.where[i] = bound
+		p.frame[i] = tensor.Tensor{Spec: p.values[i].Spec, Strides: p.values[i].Spec.Contiguous()}
+	}
+	if err := p.resolve(g, env); err != nil {
+		return nil, err
+	}
+	p.layOut(g, x)
+	if err := x.place(p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// resolve puts symbol values into ops, infers every spec, and splits views from nodes that compute.
+func (p *plan) resolve(g *Graph, env ops.Sizes) error {
+	for i := range g.nodes {
+		n := &g.nodes[i]
+		op, err := ops.Resolve(n.op, env)
+		if err != nil {
+			return fmt.Errorf("graph %s: node %q: %w", g.name, n.name, err)
+		}
+		in := make([]tensor.Spec, len(n.in))
+		for j, v := range n.in {
+			if v >= 0 {
+				in[j] = p.values[v].Spec
+			}
+		}
+		out, err := op.Infer(in)
+		if err != nil {
+			return fmt.Errorf("graph %s: node %q with %s: %w", g.name, n.name, p.sizesText(g), err)
+		}
+		for j, v := range n.out {
+			p.values[v].Spec = out[j]
+		}
+		if viewer, ok := op.(ops.Viewer); ok {
+			src, dst := n.in[0], n.out[0]
+			// The layout of the source is known: its memory may not be, but strides decide whether a view exists.
+			view, err := viewer.View(p.frame[src])
+			var needsCopy *tensor.ErrNeedsCopy
+			if err == nil {
+				p.frame[dst] = view
+				p.where[dst], p.root[dst] = aliased, p.root[src]
+				p.views = append(p.views, viewStep{viewer, src, dst, n.name})
+				continue
+			}
+			if !errors.As(err, &needsCopy) {
+				return fmt.Errorf("graph %s: node %q: %w", g.name, n.name, err)
+			}
+		}
+		node := ops.Node{Name: n.name, Op: op, In: n.in, Out: n.out}
+		for j, v := range n.out {
+			p.frame[v] = tensor.Tensor{Spec: out[j], Strides: out[j].Contiguous()}
+		}
+		if _, updates := op.(ops.Updater); updates {
+			p.where[n.out[0]], p.root[n.out[0]] = aliased, p.root[n.in[0]]
+			p.frame[n.out[0]] = p.frame[n.in[0]]
+			p.views = append(p.views, viewStep{nil, n.in[0], n.out[0], n.name})
+		}
+		p.nodes = append(p.nodes, node)
+		p.source = append(p.source, i)
+	}
+	return nil
+}
+
+func (p *plan) sizesText(g *Graph) string {
+	var parts []string
+	for i, s := range g.symbols {
+		parts = append(parts, fmt.Sprintf("%s = %d", s.name, p.sizes[i]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// layOut plans the arena: lifetimes, reuse in place, offsets.
+func (p *plan) layOut(g *Graph, x *Executable) {
+	last := make([]int, len(g.values)) // last node that reads the memory of a root
+	for i, n := range p.nodes {
+		for _, v := range n.In {
+			if v >= 0 {
+				last[p.root[v]] = i
+			}
+		}
+	}
+	for _, o := range g.outputs {
+		last[p.root[o.value]] = len(p.nodes)
+	}
+	// A root that is read through a view counts for the root: root[] has been resolved above.
+	var blocks []*block
+	for i, n := range p.nodes {
+		for j, v := range n.Out {
+			if p.where[v] != unplaced {
+				continue
+			}
+			if x.outputBound(v) {
+				p.where[v] = bound
+				continue
+			}
+			p.where[v] = inArena
+			end := max(last[v], i)
+			if j == 0 {
+				if b := p.inPlaceBlock(n, i, v, last); b != nil {
+					b.last = max(b.last, end)
+					p.block[v] = b
+					continue
+				}
+			}
+			b := &block{bytes: aligned(p.values[v].Spec.Bytes()), first: i, last: end}
+			p.block[v] = b
+			blocks = append(blocks, b)
+		}
+	}
+	p.bytes = placeBlocks(blocks)
+	p.live = liveBytes(blocks, len(p.nodes))
+}
+
+// inPlaceBlock returns the block of an input that dies at this node and that the op lets the output take over.
+func (p *plan) inPlaceBlock(n ops.Node, at, out int, last []int) *block {
+	inPlace, ok := n.Op.(ops.InPlacer)
+	if !ok {
+		return nil
+	}
+	for j, v := range n.In {
+		if v < 0 || !inPlace.InPlace(j) {
+			continue
+		}
+		r := p.root[v]
+		if p.where[r] != inArena || last[r] != at || p.block[r] == nil {
+			continue
+		}
+		shared := 0 // other inputs of the node in the same memory would be overwritten while they are read
+		for _, w := range n.In {
+			if w >= 0 && p.root[w] == r {
+				shared++
+			}
+		}
+		if shared != 1 || p.values[v].Spec != p.values[out].Spec || !p.frame[v].IsContiguous() ||
+			p.values[r].Spec.Bytes() != p.values[out].Spec.Bytes() {
+			continue
+		}
+		return p.block[r]
+	}
+	return nil
+}
+
+// attach points the frame at the arena and at what is bound.
+func (p *plan) attach(x *Executable) error {
+	for v, w := range p.where {
+		switch w {
+		case inArena:
+			p.frame[v].Buf, p.frame[v].Off = x.arena, p.block[v].offset
+		case bound:
+			t := x.bound[v]
+			if !t.Valid() {
+				if p.values[v].Spec.Elems() == 0 {
+					continue
+				}
+				return fmt.Errorf("graph %s: %q is not bound", x.g.name, p.values[v].Name)
+			}
+			p.frame[v] = t
+		}
+	}
+	for _, step := range p.views {
+		if step.op == nil {
+			p.frame[step.to] = p.frame[step.from]
+			continue
+		}
+		if p.where[p.root[step.to]] != bound && p.frame[step.to].Buf == p.frame[step.from].Buf && p.frame[step.to].Buf != nil {
+			continue
+		}
+		view, err := step.op.View(p.frame[step.from])
+		if err != nil {
+			return fmt.Errorf("graph %s: node %q: %w (bind a contiguous tensor)", x.g.name, step.name, err)
+		}
+		p.frame[step.to] = view
+	}
+	p.bindings = x.bindings
+	return nil
+}
+
+// place chooses a backend for every node and compiles the parts.
+func (x *Executable) place(p *plan) error {
+	g := x.g
+	p.choices = make([]Placement, len(g.nodes))
+	for i := range g.nodes {
+		p.choices[i] = Placement{Name: g.nodes[i].name, Op: g.nodes[i].op.Name(), Backend: "view", Reason: "a view: nothing is computed"}
+	}
+	whole := &ops.Part{Values: p.values, Nodes: p.nodes}
+	chosen := make([]int, len(p.nodes))
+	for i := range p.nodes {
+		c, b := x.choose(whole.Call(&p.nodes[i]))
+		c.Name, c.Op = p.nodes[i].Name, p.nodes[i].Op.Name()
+		p.choices[p.source[i]] = c
+		if b < 0 {
+			return fmt.Errorf("graph %s: node %q (%s): no backend takes it: %s", g.name, c.Name,
+				ops.Describe(p.nodes[i].Op, whole.Call(&p.nodes[i]).In), c.Reason)
+		}
+		if c.Fallback && x.opts.Strict && wanted(p.nodes[i].Op) {
+			return fmt.Errorf("graph %s: node %q (%s) falls back to %s: %s", g.name, c.Name,
+				ops.Describe(p.nodes[i].Op, whole.Call(&p.nodes[i]).In), c.Backend, c.refusal)
+		}
+		chosen[i] = b
+	}
+	for i := 0; i < len(p.nodes); {
+		j := i + 1
+		for j < len(p.nodes) && chosen[j] == chosen[i] {
+			j++
+		}
+		p.segments = append(p.segments, segment{backend: chosen[i], first: i, last: j})
+		i = j
+	}
+	return nil
+}
+
+// wanted reports whether a fallback of the op defeats the purpose of an accelerator: products with constant weights are what
+// it is there for.
+func wanted(op ops.Op) bool { return op.Name() == "matmul" || strings.HasPrefix(op.Name(), "conv") }
+
+func (x *Executable) choose(call ops.Call) (Placement, int) {
+	var against []string
+	best, bestVerdict := -1, backends.Verdict{}
+	fallback := false
+	refusal := ""
+	for i, b := range x.opts.Backends {
+		v := b.Supports(call)
+		switch {
+		case !v.OK:
+			against = append(against, b.Name()+": "+v.Reason)
+			if best < 0 {
+				fallback = true
+				refusal = b.Name() + ": " + v.Reason
+			}
+		case best < 0:
+			best, bestVerdict = i, v
+		case v.Cost > 0 && bestVerdict.Cost > v.Cost:
+			against = append(against, fmt.Sprintf("%s would take %v: %s", x.opts.Backends[best].Name(), round(bestVerdict.Cost), bestVerdict.Reason))
+			best, bestVerdict = i, v
+		case v.Cost > 0 && bestVerdict.Cost > 0:
+			against = append(against, fmt.Sprintf("%s would take %v", b.Name(), round(v.Cost)))
+		}
+	}
+	if best < 0 {
+		return Placement{Reason: strings.Join(against, "; "), Fallback: true}, -1
+	}
+	reason := bestVerdict.Reason
+	if bestVerdict.Cost > 0 {
+		reason = strings.TrimPrefix(fmt.Sprintf("%s, %v", reason, round(bestVerdict.Cost)), ", ")
+	}
+	if reason == "" {
+		reason = "supported"
+	}
+	if len(against) > 0 {
+		reason += " (" + strings.Join(against, "; ") + ")"
+	}
+	return Placement{Backend: x.opts.Backends[best].Name(), Reason: reason, Cost: bestVerdict.Cost, Fallback: fallback, refusal: refusal}, best
+}
+
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	case d > 10*time.Microsecond:
+		return d.Round(100 * time.Nanosecond)
+	}
+	return d
+}
+
+// compile has the backends prepare their parts.
+func (x *Executable) compilePlan(ctx context.Context, p *plan) error {
+	reads := make([]int, len(p.values)) // last segment that reads a value
+	for i := range reads {
+		reads[i] = -1
+	}
+	for s, seg := range p.segments {
+		for _, n := range p.nodes[seg.first:seg.last] {
+			for _, v := range n.In {
+				if v >= 0 {
+					reads[v] = s
+				}
+			}
+		}
+	}
+	for _, o := range x.g.outputs {
+		reads[o.value] = len(p.segments)
+	}
+	for s := range p.segments {
+		seg := &p.segments[s]
+		part := &ops.Part{Values: p.values, Nodes: p.nodes[seg.first:seg.last]}
+		made := map[int]bool{}
+		seen := map[int]bool{}
+		for _, n := range part.Nodes {
+			for _, v := range n.In {
+				if v >= 0 && !made[v] && !seen[v] && p.values[v].Const == nil {
+					part.Inputs = append(part.Inputs, v)
+					seen[v] = true
+				}
+			}
+			for _, v := range n.Out {
+				made[v] = true
+				if reads[v] > s {
+					part.Outputs = append(part.Outputs, v)
+				}
+			}
+		}
+		program, err := x.opts.Backends[seg.backend].Compile(ctx, part)
+		if err != nil {
+			return fmt.Errorf("graph %s: backend %s: %w", x.g.name, x.opts.Backends[seg.backend].Name(), err)
+		}
+		seg.program = program
+	}
+	return nil
+}
+
+func (p *plan) close() error {
+	var errs []error
+	for _, s := range p.segments {
+		if s.program != nil {
+			errs = append(errs, s.program.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

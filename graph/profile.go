@@ -1,0 +1,114 @@
+package graph
+
+import (
+	"encoding/json"
+	"io"
+	"sort"
+	"time"
+
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Profile collects the time of every node over runs.
+type Profile struct {
+	begin  time.Time
+	nodes  map[string]*NodeProfile
+	order  []string
+	events []traceEvent
+}
+
+// NodeProfile is the sum over the runs of one node.
+type NodeProfile struct {
+	Name      string        `json:"name"`
+	Op        string        `json:"op"`
+	Backend   string        `json:"backend"`
+	Calls     int           `json:"calls"`
+	Time      time.Duration `json:"ns"`
+	Simulated float64       `json:"simulated_seconds,omitempty"`
+	Flops     float64       `json:"flops"`
+	Bytes     float64       `json:"bytes"` // of operands and results, each counted once a call
+}
+
+// GFLOPS is the rate in 10^9 operations a second.
+func (n *NodeProfile) GFLOPS() float64 { return n.Flops / max(n.Time.Seconds(), 1e-12) / 1e9 }
+
+// GBps is the rate in 10^9 bytes a second.
+func (n *NodeProfile) GBps() float64 { return n.Bytes / max(n.Time.Seconds(), 1e-12) / 1e9 }
+
+type traceEvent struct {
+	Name string         `json:"name"`
+	Cat  string         `json:"cat,omitempty"`
+	Ph   string         `json:"ph"`
+	Ts   float64        `json:"ts"`
+	Dur  float64        `json:"dur,omitempty"`
+	Pid  int            `json:"pid"`
+	Tid  int            `json:"tid"`
+	Args map[string]any `json:"args,omitempty"`
+}
+
+const maxTraceEvents = 1 << 20 // a trace of more is of no use to a viewer
+
+func newProfile() *Profile { return &Profile{begin: time.Now(), nodes: map[string]*NodeProfile{}} }
+
+func (f *Profile) add(p *plan, n *ops.Node, backend string, start time.Time, took time.Duration, simulated float64) {
+	key := n.Name + "\x00" + backend
+	e := f.nodes[key]
+	if e == nil {
+		e = &NodeProfile{Name: n.Name, Op: n.Op.Name(), Backend: backend}
+		f.nodes[key] = e
+		f.order = append(f.order, key)
+	}
+	e.Calls++
+	e.Time += took
+	e.Simulated += simulated
+	var in []tensor.Spec
+	for _, v := range n.In {
+		if v < 0 {
+			in = append(in, tensor.Spec{})
+			continue
+		}
+		in = append(in, p.values[v].Spec)
+		e.Bytes += float64(p.values[v].Spec.Bytes())
+	}
+	for _, v := range n.Out {
+		e.Bytes += float64(p.values[v].Spec.Bytes())
+	}
+	if c, ok := n.Op.(ops.Flopper); ok {
+		e.Flops += c.Flops(in)
+	}
+	if len(f.events) < maxTraceEvents {
+		ts := float64(start.Sub(f.begin).Nanoseconds()) / 1e3
+		f.events = append(f.events, traceEvent{Name: n.Name, Cat: n.Op.Name(), Ph: "X", Ts: ts, Dur: float64(took.Nanoseconds()) / 1e3, Pid: 1, Tid: 1,
+			Args: map[string]any{"op": ops.Describe(n.Op, in), "backend": backend}})
+		if simulated > 0 {
+			f.events = append(f.events, traceEvent{Name: n.Name, Cat: "simulated", Ph: "X", Ts: ts, Dur: simulated * 1e6, Pid: 2, Tid: 1,
+				Args: map[string]any{"backend": backend + " (simulated)"}})
+		}
+	}
+}
+
+// Profile returns the sums for every node, the longest first; nil unless the graph was compiled with Profile.
+func (x *Executable) Profile() []NodeProfile {
+	if x.profile == nil {
+		return nil
+	}
+	out := make([]NodeProfile, 0, len(x.profile.order))
+	for _, k := range x.profile.order {
+		out = append(out, *x.profile.nodes[k])
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Time > out[j].Time })
+	return out
+}
+
+// WriteTrace writes the profile as a Chrome trace, which Perfetto opens. Simulated time stands in a process of its own.
+func (x *Executable) WriteTrace(w io.Writer) error {
+	events := []traceEvent{
+		{Name: "process_name", Ph: "M", Pid: 1, Args: map[string]any{"name": "tessera (measured)"}},
+		{Name: "process_name", Ph: "M", Pid: 2, Args: map[string]any{"name": "accelerator (simulated)"}},
+	}
+	if x.profile != nil {
+		events = append(events, x.profile.events...)
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ms"})
+}
