@@ -1,0 +1,237 @@
+// Package cli holds what the sub-commands share: flags with the same names everywhere, opening of backends, JSON output, progress,
+// and the difference between wrong usage and failure.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/graph"
+)
+
+// UsageError is a mistake in how the command was called: exit status 2.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// ExitCode returns the exit status for an error: 0 none, 1 failure, 2 wrong usage.
+func ExitCode(err error) int {
+	var usage *UsageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage):
+		return 2
+	}
+	return 1
+}
+
+// Args wraps an argument check of cobra so that its error counts as wrong usage.
+func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &UsageError{err}
+		}
+		return nil
+	}
+}
+
+// Options are the flags that have the same name and meaning in every sub-command that runs a model.
+type Options struct {
+	Model     string
+	Backend   string
+	Precision string
+	Mode      string
+	Threads   int
+	Strict    bool
+	MaxMemory string
+	Profile   bool
+	Trace     string
+	JSON      bool
+}
+
+// AddModel adds the flags of a sub-command that runs a model.
+func (o *Options) AddModel(cmd *cobra.Command, what string) {
+	f := cmd.Flags()
+	f.StringVarP(&o.Model, "model", "m", "", what)
+	o.AddBackend(cmd)
+	f.BoolVar(&o.Strict, "strict", false, "a product that the backend refuses is an error, not a fallback to the CPU")
+	f.StringVar(&o.MaxMemory, "max-memory", "", "refuse to start if more memory is needed (for example 512MiB)")
+	f.BoolVar(&o.Profile, "profile", false, "print the time of each operation to standard error")
+	f.StringVar(&o.Trace, "trace", "", "write a Chrome trace of the run to `FILE` (Perfetto opens it)")
+}
+
+// AddBackend adds --backend, --precision, --mode, --threads and --json.
+func (o *Options) AddBackend(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.Backend, "backend", "cpu", "`BACKEND[:key=value,...]` that runs the products: "+strings.Join(backends.Names(), ", "))
+	f.StringVar(&o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, int16, fp32")
+	f.StringVar(&o.Mode, "mode", "", "how a simulated accelerator computes: fast or emulate")
+	o.AddThreads(cmd)
+}
+
+// AddThreads adds --threads and --json.
+func (o *Options) AddThreads(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&o.Threads, "threads", 0, "workers; 0 means all processors that Go may use")
+	o.AddJSON(cmd)
+}
+
+// AddJSON adds --json.
+func (o *Options) AddJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.JSON, "json", false, "print one JSON document (or one a line) and nothing else")
+}
+
+// OpenBackends opens the backend that the flags name and, behind it, the CPU. close closes both.
+func (o *Options) OpenBackends() (list []backends.Backend, closeAll func(), err error) {
+	closeAll = func() {
+		for _, b := range list {
+			_ = b.Close()
+		}
+	}
+	if o.Threads < 0 {
+		return nil, closeAll, Usagef("--threads %d: a number from 0 is right", o.Threads)
+	}
+	threads := ""
+	if o.Threads > 0 {
+		threads = "threads=" + strconv.Itoa(o.Threads)
+	}
+	name, _, _ := strings.Cut(o.Backend, ":")
+	var overrides []string
+	if o.Precision != "" && name != "cpu" {
+		overrides = append(overrides, "precision="+o.Precision)
+	}
+	if o.Mode != "" {
+		overrides = append(overrides, "mode="+o.Mode)
+	}
+	if name == "cpu" {
+		overrides = append(overrides, threads)
+		if o.Precision != "" && o.Precision != "fp32" && o.Precision != "f32" {
+			return nil, closeAll, Usagef("--precision %s: the CPU computes in the precision of the model's file; quantize it instead", o.Precision)
+		}
+	}
+	first, err := backends.Open(o.Backend, overrides...)
+	if err != nil {
+		return nil, closeAll, err
+	}
+	list = append(list, first)
+	if name != "cpu" {
+		host, err := backends.Open("cpu", threads)
+		if err != nil {
+			closeAll()
+			return nil, closeAll, err
+		}
+		list = append(list, host)
+	}
+	return list, closeAll, nil
+}
+
+// GraphOptions returns the options of a graph for the flags.
+func (o *Options) GraphOptions(list []backends.Backend) (graph.Options, error) {
+	limit, err := ParseBytes(o.MaxMemory)
+	if err != nil {
+		return graph.Options{}, Usagef("--max-memory: %w", err)
+	}
+	return graph.Options{Backends: list, Strict: o.Strict, MaxMemory: limit, Profile: o.Profile || o.Trace != ""}, nil
+}
+
+// ParseBytes reads a size such as "1000", "64KiB", "1.5GiB" or "2GB"; empty is 0.
+func ParseBytes(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	units := []struct {
+		suffix string
+		scale  float64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+		{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"B", 1}, {"", 1}}
+	for _, u := range units {
+		head, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(head), 64)
+		if err != nil || !(v >= 0) || v*u.scale > 1<<62 {
+			break
+		}
+		return int64(v * u.scale), nil
+	}
+	return 0, fmt.Errorf("%q is no size in bytes", s)
+}
+
+// FormatBytes writes a size for people.
+func FormatBytes(n int64) string {
+	f, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if f < 1024 {
+			break
+		}
+		f, unit = f/1024, u
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
+// PrintJSON writes one document on one line.
+func PrintJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// Progress shows a bar on standard error when it is a terminal and the step has lasted over half a second.
+type Progress struct {
+	title    string
+	start    time.Time
+	pool     *mpb.Progress
+	bar      *mpb.Bar
+	terminal bool
+}
+
+// NewProgress returns a progress bar that is not yet shown.
+func NewProgress(title string) *Progress {
+	info, err := os.Stderr.Stat()
+	return &Progress{title: title, start: time.Now(), terminal: err == nil && info.Mode()&os.ModeCharDevice != 0}
+}
+
+// Set reports that done of total steps are done.
+func (p *Progress) Set(done, total int64) {
+	if !p.terminal {
+		return
+	}
+	if p.bar == nil {
+		if time.Since(p.start) < 500*time.Millisecond {
+			return
+		}
+		p.pool = mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(48))
+		p.bar = p.pool.AddBar(total, mpb.PrependDecorators(decor.Name(p.title+" ")),
+			mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 6})), mpb.BarRemoveOnComplete())
+	}
+	p.bar.SetTotal(total, false)
+	p.bar.SetCurrent(done)
+}
+
+// Done removes the bar.
+func (p *Progress) Done() {
+	if p.bar != nil {
+		p.bar.SetTotal(-1, true)
+		p.pool.Wait()
+		p.bar = nil
+	}
+}
