@@ -1,0 +1,510 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tessera-go/tessera/backends/xdna/kernel"
+)
+
+// Steps of the search. Multiples of 16 in m and n are ours: with them the rules below arrive at the paper's tiles. k moves by whole kernel blocks.
+const (
+	stepMN = 16
+	stepK  = 8
+	sideMN = 512 // no tile in 64 KB of L1 is wider
+)
+
+// About is the side of the problem that the paper measures a tile on: "about 4K" in each dimension, rounded to native sizes.
+const About = 4096
+
+// equation4 reports whether the streams bring the operands of a chunk as fast as a kernel of that many MACs a cycle consumes them.
+func (m *Machine) equation4(t Tile, ty Types, rate float64) bool {
+	comp := float64(t.M) * float64(t.K) * float64(t.N) / rate
+	a := float64(t.M*t.K) * width(ty.A) / m.StreamRate
+	b := float64(t.K*t.N) * width(ty.B) / m.StreamRate
+	return comp >= max(a, b)
+}
+
+// SingleCore finds the best tile for one core fed by its streams (equations 1 to 5): among the tiles whose kernel, at that many MACs a
+// cycle, is not slowed by bringing A or B, the one with the least output, and then the deepest k that fits L1. The paper states
+// the objectives the other way round (most MACs first, then least output); taken literally that gives the much flatter tiles of the
+// whole array, while this order gives the tiles of its table 1. A rate of 0 takes the published rate of table 1.
+func SingleCore(device string, ty Types, rate float64) (Tile, error) {
+	m, err := Lookup(device)
+	if err != nil {
+		return Tile{}, err
+	}
+	kn, err := m.kernelFor(ty)
+	if err != nil {
+		return Tile{}, err
+	}
+	if rate == 0 {
+		r, ok := Published().single(m.Name, ty.String())
+		if !ok {
+			return Tile{}, fmt.Errorf("no kernel rate is published for %s on %s: give one", ty, m.Name)
+		}
+		rate = r.MACs
+	}
+	for side := stepMN; side <= sideMN; side += stepMN {
+		t := Tile{M: side, K: kn.S, N: side}
+		if !m.equation4(t, ty, rate) {
+			continue
+		}
+		d := Design{Device: m.Name, Types: ty}
+		for k := roundUp(stepK, kn.S); ; k += roundUp(stepK, kn.S) {
+			d.Tile = Tile{side, k, side}
+			if d.L1Bytes() > m.L1 {
+				break
+			}
+			t.K = k
+		}
+		return t, nil
+	}
+	return Tile{}, fmt.Errorf("no square tile on %s feeds a kernel of %.0f MACs a cycle", m.Name, rate)
+}
+
+// Widest are the tiles of that k with the largest output that fit L1 and satisfy equation 4: the integer program of one step of the
+// paper's search. Tiles of equal output, such as a tile and its transpose, all count.
+func (m *Machine) Widest(base Design, k int) []Tile {
+	kn := m.Kernels[base.Types]
+	um := max(stepMN, 2*kn.R*base.bands())
+	um = roundUp(um, 2*kn.R*base.bands())
+	un := roundUp(stepMN, 2*kn.T)
+	best := 0
+	var tiles []Tile
+	for mm := um; mm <= sideMN; mm += um {
+		for n := un; n <= sideMN; n += un {
+			d := base
+			d.Tile = Tile{mm, k, n}
+			if d.L1Bytes() > m.L1 {
+				break
+			}
+			if mm*n < best || m.KernelCycles(d) < m.ChunkCycles(d) {
+				continue
+			}
+			if mm*n > best {
+				best, tiles = mm*n, tiles[:0]
+			}
+			tiles = append(tiles, d.Tile)
+		}
+	}
+	return tiles
+}
+
+// Saturation is how near to the best rate a k_mt has to come: the search takes the smallest that does, because a small native size needs less padding.
+const Saturation = 0.01
+
+// maxKMT bounds k_mt: beyond it a native size becomes so deep that padding eats what longer runs gain.
+const maxKMT = 1024
+
+// PickKMT returns the smallest k_mt at which the rate on a problem of about 4K saturates, or 0 if none fits the MemTiles.
+func PickKMT(base Design, measure Measure) (int, error) {
+	type point struct {
+		kmt  int
+		tops float64
+	}
+	var points []point
+	best := 0.0
+	for kmt := base.Tile.K; kmt <= maxKMT; kmt += base.Tile.K {
+		d := base
+		d.KMT = kmt
+		if d.Check() != nil {
+			break
+		}
+		s := d.Near(About)
+		sec, err := measure(d, s)
+		if err != nil {
+			return 0, err
+		}
+		points = append(points, point{kmt, s.Ops() / sec})
+		best = max(best, s.Ops()/sec)
+	}
+	for _, p := range points {
+		if p.tops >= (1-Saturation)*best {
+			return p.kmt, nil
+		}
+	}
+	return 0, nil
+}
+
+// Step is one tile that a search has tried.
+type Step struct {
+	Design Design
+	Size   Size    // of the measurement, about 4K
+	TOPS   float64 // as measured
+	Rate   float64 // kernel MACs a cycle
+	Bound  string  // by the analytic model
+}
+
+// Search is the outcome of a search.
+type Search struct {
+	Best  Step
+	Steps []Step // in the order of the search, k falling
+}
+
+// SearchOptions steer a search. The zero value searches by the analytic model from the single-core tile down.
+type SearchOptions struct {
+	Measure  Measure // what is maximized; nil = the analytic model
+	FromK    int     // first k_ct; 0 = that of the single-core tile
+	Patience int     // steps without a better rate before the search ends; 0 = 8, since m n moves in coarse steps and the rate with it
+}
+
+// Find is the paper's search for the balance point: k_ct falls step by step, m_ct n_ct is as large as it can be at each, until the rate
+// falls because arithmetic has become slower than DRAM. Base gives device, types and options; its tile and k_mt are found.
+func Find(base Design, o SearchOptions) (Search, error) {
+	m, err := Lookup(base.Device)
+	if err != nil {
+		return Search{}, err
+	}
+	base.Device = m.Name
+	kn, err := m.kernelFor(base.Types)
+	if err != nil {
+		return Search{}, err
+	}
+	if o.Measure == nil {
+		o.Measure = m.Analytic
+	}
+	if o.Patience == 0 {
+		o.Patience = 8
+	}
+	stepK := roundUp(stepK, kn.S)
+	k := o.FromK
+	if k == 0 {
+		one, err := SingleCore(m.Name, base.Types, m.startRate(base.Types))
+		if err != nil {
+			return Search{}, err
+		}
+		k = one.K
+	}
+	var out Search
+	since := 0
+	for k = k / stepK * stepK; k >= stepK && since < o.Patience; k -= stepK {
+		better, before := false, len(out.Steps)
+		for _, t := range m.Widest(base, k) {
+			d := base
+			d.Tile = t
+			if d.KMT, err = PickKMT(d, m.Analytic); err != nil {
+				return Search{}, err
+			}
+			if d.KMT == 0 {
+				continue
+			}
+			s := d.Near(About)
+			sec, err := o.Measure(d, s)
+			if err != nil {
+				return Search{}, fmt.Errorf("measure %v on %v: %w", d, s, err)
+			}
+			step := Step{Design: d, Size: s, TOPS: s.Ops() / sec / 1e12, Rate: m.KernelRate(d), Bound: m.Predict(d, s).Bound}
+			out.Steps = append(out.Steps, step)
+			if step.TOPS > out.Best.TOPS {
+				out.Best, better = step, true
+			}
+		}
+		switch {
+		case better:
+			since = 0
+		case len(out.Steps) > before: // no tile of this depth says nothing
+			since++
+		}
+	}
+	if out.Best.TOPS == 0 {
+		return out, fmt.Errorf("no tile of %s fits %s", base.Types, m.Name)
+	}
+	return out, nil
+}
+
+// startRate is the kernel rate with which the search begins: the published one, or 90 % of the peak.
+func (m *Machine) startRate(ty Types) float64 {
+	if r, ok := Published().single(m.Name, ty.String()); ok {
+		return r.MACs
+	}
+	return 0.9 * m.Kernels[ty].MACs
+}
+
+// Families of designs that [Candidates] knows.
+const (
+	FamilyPaper       = "paper"
+	FamilyATB         = "atb"          // A in bands
+	FamilyResident    = "resident"     // B in the MemTiles
+	FamilyATBResident = "atb+resident" // both
+	FamilyBFP16       = "bfp16"        // bfp16 weights, in any of the four ways of buffering
+	FamilyBest        = "best"         // all that the types allow
+)
+
+const (
+	maxBands     = 8
+	minTileDepth = 16
+)
+
+// Candidates are all designs of a family for the given types: every tile that fits, with every k_mt that may be worth its depth.
+// Designs that are plainly worse (a shallower k at the same m, n, bands and padding) are left out by stepping k down from the deepest that fits
+// by an eighth at a time.
+func (m *Machine) Candidates(ty Types, family string) []Design {
+	kn, ok := m.Kernels[ty]
+	if !ok {
+		return nil
+	}
+	if packed := ty.B == kernel.BFP16; family != FamilyBest && packed != (family == FamilyBFP16) {
+		return nil
+	}
+	all := family == FamilyBest || family == FamilyBFP16
+	var out []Design
+	for bands := 1; bands <= maxBands; bands++ {
+		if bands == 1 && (family == FamilyATB || family == FamilyATBResident) || bands > 1 && !(all || family == FamilyATB || family == FamilyATBResident) {
+			continue
+		}
+		um, un := 2*kn.R, 2*kn.T // whatever the kernel takes
+		if family == FamilyPaper {
+			um, un = stepMN, stepMN
+		}
+		for mm := um; mm <= sideMN/2; mm += um {
+			if mm%(2*kn.R*bands) != 0 {
+				continue
+			}
+			for n := un; n <= sideMN/2; n += un {
+				d := Design{Device: m.Name, Types: ty, Bands: bands, Tile: Tile{M: mm, N: n}}
+				if bands == 1 {
+					d.Bands = 0
+				}
+				deepest := 0
+				for k := stepK; ; k += stepK {
+					d.Tile.K = k
+					if d.L1Bytes() > m.L1 {
+						break
+					}
+					deepest = k
+				}
+				for k := deepest; k >= max(minTileDepth, deepest*5/8); k -= max(stepK, deepest/8/stepK*stepK) {
+					d.Tile.K = k
+					if m.KernelCycles(d) < 0.97*m.ChunkCycles(d) { // starved by its streams
+						continue
+					}
+					for kmt := k; kmt <= maxKMT; kmt += k {
+						// Runs shorter than RunHalf lose too much; beyond three of them nothing is left to gain.
+						if run := float64(kmt) * width(ty.A); run < m.RunHalf || run > 3*m.RunHalf && kmt > k {
+							continue
+						}
+						d.KMT = kmt
+						if d.ResidentB = false; d.Check() != nil {
+							break
+						}
+						if all || family == FamilyPaper || family == FamilyATB {
+							out = append(out, d)
+						}
+						d.ResidentB = true
+						if all || family == FamilyResident || family == FamilyATBResident {
+							out = append(out, d)
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Work is one product of a program and how often it runs in a row.
+type Work struct {
+	Size
+	Count int
+}
+
+// Leg is a run of products on one configuration.
+type Leg struct {
+	Design  Design
+	First   int     // index of its first product
+	Seconds float64 // of its products
+}
+
+// Choice is the planner's answer for a program.
+type Choice struct {
+	Legs       []Leg
+	Seconds    float64 // products and reconfigurations between legs; the first configuration is loaded before the program starts
+	Single     Design  // best on one configuration
+	SingleTime float64
+	Considered int
+	Searched   time.Duration
+}
+
+// ChooseOptions steer [Choose].
+type ChooseOptions struct {
+	Families []string                   // nil = all
+	Accept   func(Design) bool          // nil = all; lets a caller keep only designs that it can build
+	Predict  func(Design, Size) float64 // seconds; nil = the analytic model
+}
+
+// Choose finds the designs that run a program's products, in order, in the least total time: one configuration, or several if the time that
+// they save is more than their reconfigurations take. Types are the alternatives that the program's precision allows, for
+// instance bf16-bf16 and bf16-bfp16.
+func Choose(device string, types []Types, work []Work, o ChooseOptions) (Choice, error) {
+	m, err := Lookup(device)
+	if err != nil {
+		return Choice{}, err
+	}
+	start := time.Now()
+	if len(work) == 0 {
+		return Choice{}, fmt.Errorf("no products to plan for")
+	}
+	families := o.Families
+	if families == nil {
+		families = []string{FamilyBest}
+	}
+	predict := o.Predict
+	if predict == nil {
+		predict = func(d Design, s Size) float64 { return m.Predict(d, s).Seconds }
+	}
+	index := make(map[Size]int)
+	var sizes []Size
+	for _, w := range work {
+		if _, ok := index[w.Size]; !ok {
+			index[w.Size] = len(sizes)
+			sizes = append(sizes, w.Size)
+		}
+	}
+	weight := make([]float64, len(sizes))
+	for _, w := range work {
+		weight[index[w.Size]] += float64(max(1, w.Count))
+	}
+	var designs []Design
+	for _, ty := range types {
+		if _, err := m.kernelFor(ty); err != nil {
+			return Choice{}, err
+		}
+		for _, f := range families {
+			designs = append(designs, m.Candidates(ty, f)...)
+		}
+	}
+	type scored struct {
+		i     int
+		total float64
+	}
+	times := make([][]float64, len(designs))
+	var order []scored
+	bestOf := make([]int, len(sizes))
+	for i := range bestOf {
+		bestOf[i] = -1
+	}
+	for i, d := range designs {
+		if o.Accept != nil && !o.Accept(d) {
+			continue
+		}
+		t := make([]float64, len(sizes))
+		total := 0.0
+		for j, s := range sizes {
+			t[j] = predict(d, s)
+			total += weight[j] * t[j]
+		}
+		times[i] = t
+		order = append(order, scored{i, total})
+		for j := range sizes {
+			if b := bestOf[j]; b < 0 || t[j] < times[b][j] {
+				bestOf[j] = i
+			}
+		}
+	}
+	if len(order) == 0 {
+		return Choice{}, fmt.Errorf("no design of %v fits %s", types, m.Name)
+	}
+	slices.SortStableFunc(order, func(a, b scored) int {
+		switch {
+		case a.total < b.total:
+			return -1
+		case a.total > b.total:
+			return 1
+		}
+		return 0
+	})
+	out := Choice{Single: designs[order[0].i], SingleTime: order[0].total, Considered: len(order)}
+
+	// Several configurations: shortest path over the products in order, where changing the design costs a reconfiguration. Only designs
+	// that are best for some size, or among the best overall, can be on it.
+	keep := []int{}
+	for _, s := range order[:min(len(order), 16)] {
+		keep = append(keep, s.i)
+	}
+	for _, b := range bestOf {
+		if !slices.Contains(keep, b) {
+			keep = append(keep, b)
+		}
+	}
+	cost := make([]float64, len(keep))
+	from := make([][]int, len(work))
+	for w, x := range work {
+		least := slices.Index(cost, slices.Min(cost))
+		next := make([]float64, len(keep))
+		from[w] = make([]int, len(keep))
+		for i, d := range keep {
+			stay, change := cost[i], cost[least]+m.Reconfig
+			from[w][i] = i
+			if w > 0 && change < stay {
+				stay, from[w][i] = change, least
+			}
+			next[i] = stay + float64(max(1, x.Count))*times[d][index[x.Size]]
+		}
+		cost = next
+	}
+	i := slices.Index(cost, slices.Min(cost))
+	out.Seconds = cost[i]
+	path := make([]int, len(work))
+	for w := len(work) - 1; w >= 0; w-- {
+		path[w] = i
+		i = from[w][i]
+	}
+	for w, x := range work {
+		d := designs[keep[path[w]]]
+		if w == 0 || path[w] != path[w-1] {
+			out.Legs = append(out.Legs, Leg{Design: d, First: w})
+		}
+		out.Legs[len(out.Legs)-1].Seconds += float64(max(1, x.Count)) * times[keep[path[w]]][index[x.Size]]
+	}
+	out.Searched = time.Since(start)
+	return out, nil
+}
+
+// Placement is the planner's view on whether a product belongs on the array.
+type Placement struct {
+	Array   bool
+	Seconds float64 // on the array
+	CPU     float64 // on the CPU, at the given rate
+	Useful  float64
+	Reason  string // one sentence
+}
+
+// Place compares the array with a CPU of the given rate in operations a second. A product of few rows costs the array as much as one of
+// a whole row block, which is what the reason then says.
+func (m *Machine) Place(d Design, s Size, cpuRate float64) Placement {
+	p := m.Predict(d, s)
+	out := Placement{Seconds: p.Seconds, CPU: s.Ops() / cpuRate, Useful: p.Useful}
+	out.Array = out.Seconds < out.CPU
+	side, than := "array", "less"
+	if !out.Array {
+		side, than = "CPU", "more"
+	}
+	out.Reason = fmt.Sprintf("%s: predicted %s on the array, %s than %s on the CPU; %.0f %% of the padded %v is useful work",
+		side, secs(out.Seconds), than, secs(out.CPU), 100*out.Useful, p.Padded)
+	return out
+}
+
+func secs(s float64) string {
+	switch {
+	case s < 1e-3:
+		return fmt.Sprintf("%.0f us", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.2f ms", s*1e3)
+	}
+	return fmt.Sprintf("%.2f s", s)
+}
+
+// BestNear is the design of a family with the highest rate on its own multiple of the native size nearest to side, as the paper's tables
+// measure; accept (nil = all) keeps only some.
+func BestNear(m *Machine, ty Types, family string, side int, accept func(Design) bool) (Design, float64) {
+	var best Design
+	top := 0.0
+	for _, d := range m.Candidates(ty, family) {
+		if v := m.Predict(d, d.Near(side)).TOPS; v > top && (accept == nil || accept(d)) {
+			best, top = d, v
+		}
+	}
+	return best, top
+}
