@@ -67,6 +67,9 @@ func within(pkg, room string) bool {
 	return room != "" && (rel == room || strings.HasPrefix(rel, room+"/"))
 }
 
+// concrete reports whether a room is one particular backend.
+func concrete(room string) bool { return strings.HasPrefix(room, "backends/") }
+
 // Check returns why a package may not import another, or nil.
 func Check(from, to string) error {
 	for prefix, home := range only {
@@ -90,6 +93,8 @@ func Check(from, to string) error {
 		return fmt.Errorf("%s is in no room of the house", from)
 	case toLayer < 0:
 		return fmt.Errorf("%s is in no room of the house", to)
+	case concrete(toRoom) && (fromRoom == "graph" || fromRoom == "models"):
+		return fmt.Errorf("%s imports %s: graphs and models know no concrete backend", from, to)
 	case toLayer < fromLayer || fromRoom == toRoom:
 		return nil
 	}
