@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commands returns the sub-commands, each of which has a file of its own.
+func commands() []*cobra.Command {
+	return []*cobra.Command{backendsCommand()}
+}

@@ -1,0 +1,69 @@
+// Command tessera runs small transformers and CNNs: it generates text, classifies images, measures matrix products, and drives
+// the emulated AMD NPUs. See the README, or `tessera help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+
+	_ "github.com/tessera-go/tessera/backends/reference"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run executes the command line and returns the exit status.
+func run(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if strings.HasPrefix(err.Error(), "unknown command") {
+		err = &cli.UsageError{Err: err}
+	}
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	fmt.Fprintln(root.ErrOrStderr(), "tessera:", err)
+	if cli.ExitCode(err) == 2 {
+		fmt.Fprintln(root.ErrOrStderr(), "see: tessera help", strings.Join(commandPath(root, args), " "))
+	}
+	return cli.ExitCode(err)
+}
+
+// commandPath returns the names of the sub-commands that the arguments begin with.
+func commandPath(root *cobra.Command, args []string) []string {
+	cmd, _, err := root.Find(args)
+	if err != nil || cmd == root {
+		return nil
+	}
+	return strings.Fields(cmd.CommandPath())[1:]
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "tessera",
+		Short:         "Run small transformers and CNNs: on the CPU, and on emulated AMD NPUs",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &cli.UsageError{Err: err} })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(commands()...)
+	return root
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+)
+
+// call runs the command in this process and returns what it printed and its error.
+func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	root := newRoot()
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.SetArgs(args)
+	err = root.ExecuteContext(context.Background())
+	return out.String(), errs.String(), err
+}
+
+func TestBackendsJSON(t *testing.T) {
+	out, _, err := call(t, "backends", "--json")
+	require.NoError(t, err)
+	var list []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
+	require.NotEmpty(t, list)
+	for _, b := range list {
+		require.NotEmpty(t, b["name"])
+		require.NotEmpty(t, b["device"])
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"backends"}, 0},
+		{[]string{"help"}, 0},
+		{[]string{"backends", "--nonsense"}, 2},
+		{[]string{"backends", "extra"}, 2},
+		{[]string{"nonsense"}, 2},
+	} {
+		require.Equal(t, c.want, run(context.Background(), c.args), "%v", c.args)
+	}
+	_, _, err := call(t, "backends", "--nonsense")
+	require.Equal(t, 2, cli.ExitCode(err))
+}
