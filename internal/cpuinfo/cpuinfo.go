@@ -17,9 +17,9 @@ import (
 // architecture; Portable runs everywhere.
 type ISA uint8
 
-// The levels, in rising order within an architecture.
+// The levels, in rising order within an architecture. The zero ISA names none: "the best there is", where it is an option.
 const (
-	Portable ISA = iota
+	Portable ISA = iota + 1
 	AVX2         // AVX2, FMA, F16C
 	AVXVNNI      // AVX2 and the VEX-encoded dot products
 	AVX512       // AVX-512 F, BW, DQ, VL, and whatever of VNNI and BF16 the processor has
@@ -28,10 +28,10 @@ const (
 	numISA
 )
 
-var isaNames = [numISA]string{"portable", "avx2", "avxvnni", "avx512", "neon", "sve"}
+var isaNames = [numISA]string{"", "portable", "avx2", "avxvnni", "avx512", "neon", "sve"}
 
 func (i ISA) String() string {
-	if i < numISA {
+	if 0 < i && i < numISA {
 		return isaNames[i]
 	}
 	return fmt.Sprintf("ISA(%d)", uint8(i))
@@ -40,11 +40,11 @@ func (i ISA) String() string {
 // ParseISA returns the level of that name.
 func ParseISA(name string) (ISA, error) {
 	for i, n := range isaNames {
-		if strings.EqualFold(name, n) {
+		if i > 0 && strings.EqualFold(name, n) {
 			return ISA(i), nil
 		}
 	}
-	return Portable, fmt.Errorf("instruction set %q is unknown, known are %s", name, strings.Join(isaNames[:], ", "))
+	return Portable, fmt.Errorf("instruction set %q is unknown, known are %s", name, strings.Join(isaNames[1:], ", "))
 }
 
 // Features are the extensions that decide between kernels of one level.

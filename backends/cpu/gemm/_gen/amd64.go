@@ -1,0 +1,653 @@
+package main
+
+import "fmt"
+
+// Offsets of the fields of kargs; the Go side asserts them.
+const (
+	oA      = 0
+	oB      = 8
+	oC      = 16
+	oARS    = 24
+	oACS    = 32
+	oBKS    = 40
+	oBPS    = 48
+	oLDC    = 56
+	oK      = 64
+	oPanels = 72
+	oTail   = 80
+	oAcc    = 88
+	oComp   = 96
+	oFold   = 104
+)
+
+const header = `
+// Every kernel here computes a strip of h rows against a run of panels of B: for each panel, h x NR sums over k ascending with
+// one multiply-add each, started from zero or from C. Rows of A are read by broadcast from any strides.
+//
+//	DI args     AX row 0 of A at k    BX panel of B at k    CX k to go    DX bytes from k to k+1 in A    SI the same in B
+//	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between rows of A
+
+`
+
+// rowAddr gives the address of row i of A relative to AX without a second pointer: an odd multiple of the stride, scaled.
+func rowAddr(i int) string {
+	if i == 0 {
+		return "(AX)"
+	}
+	scale := 1
+	for i%2 == 0 && scale < 8 {
+		i /= 2
+		scale *= 2
+	}
+	return fmt.Sprintf("(AX)(%s*%d)", oddReg[i], scale)
+}
+
+var oddReg = map[int]string{1: "R8", 3: "R9", 5: "R10", 7: "R11", 9: "R12", 11: "R13", 13: "R14"}
+
+// needOdd says which odd multiples rows below h use.
+func needOdd(h int) map[int]bool {
+	need := map[int]bool{}
+	for i := 1; i < h; i++ {
+		o := i
+		for s := 1; o%2 == 0 && s < 8; s *= 2 {
+			o /= 2
+		}
+		need[o] = true
+	}
+	return need
+}
+
+// strides loads the strides that rows below h need.
+func (f *file) strides(h int) {
+	need := needOdd(h)
+	f.p("\tMOVQ %d(DI), R8", oARS)
+	if need[3] || need[7] || need[11] {
+		f.p("\tLEAQ (R8)(R8*2), R9")
+	}
+	if need[5] || need[13] {
+		f.p("\tLEAQ (R8)(R8*4), R10")
+	}
+	if need[7] {
+		f.p("\tLEAQ (R9)(R8*4), R11")
+	}
+	if need[9] {
+		f.p("\tLEAQ (R8)(R8*8), R12")
+	}
+	if need[11] {
+		f.p("\tLEAQ (R9)(R8*8), R13")
+	}
+	if need[13] {
+		f.p("\tLEAQ (R10)(R8*8), R14")
+	}
+	f.p("\tMOVQ %d(DI), DX", oACS)
+	f.p("\tMOVQ %d(DI), SI", oBKS)
+}
+
+// family512 describes one kind of operand for the AVX-512 skeleton.
+type family512 struct {
+	name string
+	b    string // f32, bf16 (pairs), f16, dot8, dotbf16
+}
+
+// kernel512 emits one kernel: h rows, nv vectors of 16 columns in each of np panels.
+func (f *file) kernel512(fam family512, h, nv, np int) string {
+	cols := nv * 16
+	name := fmt.Sprintf("%sAVX512h%dx%d", fam.name, h, cols*np)
+	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s.", h, cols*np, fam.b))
+	n := nv * np // vectors a row
+	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*n+v) }
+	firstB := h * n
+	var breg []string
+	for v := 0; v < n; v++ {
+		breg = append(breg, fmt.Sprintf("Z%d", firstB+v))
+	}
+	var areg []string
+	for r := firstB + n; r < 32 && len(areg) < 2; r++ {
+		areg = append(areg, fmt.Sprintf("Z%d", r))
+	}
+	maskReg := ""
+	if fam.b == "bf16" {
+		maskReg = "Z31"
+		if len(areg) == 2 && areg[1] == "Z31" {
+			areg = areg[:1]
+		}
+	}
+	if len(areg) == 0 {
+		panic("registers: " + name)
+	}
+
+	f.p("\tMOVQ p+0(FP), DI")
+	f.strides(h)
+	if np > 1 { // h <= 3: R10, R11 are free
+		f.p("\tMOVQ %d(DI), R10", oBPS)
+		if np > 2 {
+			f.p("\tLEAQ (R10)(R10*2), R11")
+		}
+	}
+	if maskReg != "" {
+		f.p("\tMOVL $0xffff0000, AX")
+		f.p("\tVPBROADCASTD AX, %s", maskReg)
+	}
+	f.p("panel:")
+	f.p("\tMOVQ $-1, R15")
+	f.p("\tCMPQ %d(DI), $1", oPanels)
+	f.p("\tJNE full")
+	f.p("\tMOVQ %d(DI), CX", oTail)
+	if np > 1 { // columns of the last panel of the group
+		f.p("\tADDQ $%d, CX", 0)
+	}
+	f.p("\tBZHIQ CX, R15, R15")
+	f.p("full:")
+	for v := 0; v < nv; v++ {
+		f.p("\tKMOVW R15, K%d", v+1)
+		if v+1 < nv {
+			f.p("\tSHRQ $16, R15")
+		}
+	}
+	mask := func(v int) string { // only the last panel of a group can be short
+		if v/nv == np-1 {
+			return fmt.Sprintf("K%d, ", v%nv+1)
+		}
+		return ""
+	}
+	disp := func(v int) int { return v * 64 }
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	f.p("\tCMPQ %d(DI), $0", oAcc)
+	f.p("\tJEQ fresh")
+	for i := 0; i < h; i++ {
+		for v := 0; v < n; v++ {
+			z := ""
+			if mask(v) != "" {
+				z = ".Z"
+			}
+			f.p("\tVMOVUPS%s %d(AX), %s%s", z, disp(v), mask(v), acc(i, v))
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tJMP start")
+	f.p("fresh:")
+	switch fam.b {
+	case "dot8":
+		// acc = fold * column sum, the compensation of a signed or shifted A
+		f.p("\tMOVQ %d(DI), BX", oComp)
+		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
+		for v := 0; v < n; v++ {
+			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), areg[0], acc(0, v))
+		}
+		for i := 1; i < h; i++ {
+			for v := 0; v < n; v++ {
+				f.p("\tVMOVDQA32 %s, %s", acc(0, v), acc(i, v))
+			}
+		}
+	default:
+		for i := 0; i < h; i++ {
+			for v := 0; v < n; v++ {
+				f.p("\tVPXORD %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
+			}
+		}
+	}
+	// The lines of C that this panel writes are fetched while it computes.
+	if h >= 4 {
+		for i := 0; i < h; i++ {
+			for v := 0; v < n; v++ {
+				f.p("\tPREFETCHT0 %d(AX)", disp(v))
+			}
+			if i+1 < h {
+				f.p("\tADDQ CX, AX")
+			}
+		}
+	}
+	f.p("start:")
+	f.p("\tMOVQ %d(DI), AX", oA)
+	f.p("\tMOVQ %d(DI), BX", oB)
+	f.p("\tMOVQ %d(DI), CX", oK)
+
+	bytesV := 64 // bytes of a vector of B in memory
+	if fam.b == "f16" {
+		bytesV = 32
+	}
+	baddr := func(v int) string {
+		d := (v % nv) * bytesV
+		idx := ""
+		switch v / nv {
+		case 1:
+			idx = "(R10*1)"
+		case 2:
+			idx = "(R10*2)"
+		case 3:
+			idx = "(R11*1)"
+		}
+		if d == 0 {
+			return "(BX)" + idx
+		}
+		return fmt.Sprintf("%d(BX)%s", d, idx)
+	}
+	fma := func(a, b, c string) string {
+		switch fam.b {
+		case "dot8":
+			return fmt.Sprintf("\tVPDPBUSD %s, %s, %s", b, a, c)
+		case "dotbf16":
+			return "\t" + encodeVDPBF16PS(b, a, c)
+		}
+		return fmt.Sprintf("\tVFMADD231PS %s, %s, %s", b, a, c)
+	}
+	rows := func() {
+		for i := 0; i < h; i++ {
+			a := areg[i%len(areg)]
+			if fam.b == "dot8" || fam.b == "dotbf16" {
+				f.p("\tVPBROADCASTD %s, %s", rowAddr(i), a)
+			} else {
+				f.p("\tVBROADCASTSS %s, %s", rowAddr(i), a)
+			}
+			for v := 0; v < n; v++ {
+				f.p("%s", fma(a, breg[v], acc(i, v)))
+			}
+		}
+		f.p("\tADDQ DX, AX")
+	}
+	prefetch := func() {
+		for v := 0; v < n; v++ {
+			if fam.b == "f16" && v%2 == 1 {
+				continue
+			}
+			switch {
+			case np > 1 || h < 4:
+				a := baddr(v)
+				if a[0] == '(' {
+					a = "0" + a
+				}
+				var d int
+				var rest string
+				fmt.Sscanf(a, "%d%s", &d, &rest)
+				f.p("\tPREFETCHT0 %d%s", d+farPrefetch, rest)
+			default:
+				f.p("\tPREFETCHT0 %d(BX)(SI*8)", (v%nv)*bytesV)
+			}
+		}
+	}
+	step := func() {
+		switch fam.b {
+		case "bf16":
+			prefetch()
+			for v := 0; v < n; v++ {
+				f.p("\tVPSLLD $16, %s, %s", baddr(v), breg[v])
+			}
+			rows()
+			for v := 0; v < n; v++ {
+				f.p("\tVPANDD %s, %s, %s", baddr(v), maskReg, breg[v])
+			}
+			f.p("\tADDQ SI, BX")
+			rows()
+		case "f16":
+			for v := 0; v < n; v++ {
+				f.p("\tVCVTPH2PS %s, %s", baddr(v), breg[v])
+			}
+			prefetch()
+			f.p("\tADDQ SI, BX")
+			rows()
+		default:
+			for v := 0; v < n; v++ {
+				f.p("\tVMOVUPS %s, %s", baddr(v), breg[v])
+			}
+			prefetch()
+			f.p("\tADDQ SI, BX")
+			rows()
+		}
+	}
+	unroll := 4
+	if fam.b == "bf16" {
+		unroll = 2
+		f.p("\tSHRQ $1, CX")
+		f.p("\tJZ odd")
+	}
+	f.p("\tSUBQ $%d, CX", unroll)
+	f.p("\tJLT rest")
+	f.p("\tPCALIGN $32")
+	f.p("loop:")
+	for u := 0; u < unroll; u++ {
+		step()
+	}
+	f.p("\tSUBQ $%d, CX", unroll)
+	f.p("\tJGE loop")
+	f.p("rest:")
+	f.p("\tADDQ $%d, CX", unroll)
+	f.p("\tJZ done")
+	f.p("single:")
+	step()
+	f.p("\tDECQ CX")
+	f.p("\tJNZ single")
+	f.p("done:")
+	if fam.b == "bf16" {
+		f.p("odd:")
+		f.p("\tTESTQ $1, %d(DI)", oK)
+		f.p("\tJZ store")
+		for v := 0; v < n; v++ {
+			f.p("\tVPSLLD $16, %s, %s", baddr(v), breg[v])
+		}
+		rows()
+		f.p("store:")
+	}
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	for i := 0; i < h; i++ {
+		for v := 0; v < n; v++ {
+			f.p("\tVMOVUPS %s, %s%d(AX)", acc(i, v), mask(v), disp(v))
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tDECQ %d(DI)", oPanels)
+	f.p("\tJZ end")
+	f.p("\tMOVQ %d(DI), BX", oBPS)
+	if np > 1 {
+		f.p("\tIMULQ $%d, BX", np)
+	}
+	f.p("\tADDQ BX, %d(DI)", oB)
+	f.p("\tADDQ $%d, %d(DI)", cols*np*4, oC)
+	if fam.b == "dot8" {
+		f.p("\tADDQ $%d, %d(DI)", cols*np*4, oComp)
+	}
+	f.p("\tJMP panel")
+	f.p("end:")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+	return name
+}
+
+// farPrefetch is the distance in bytes at which low kernels, which are bound by memory, ask for B.
+const farPrefetch = 2048
+
+// wide512 says how many panels a low kernel takes at once, so that it has enough sums in flight.
+func wide512(h int) int {
+	switch h {
+	case 1:
+		return 4
+	case 2, 3:
+		return 2
+	}
+	return 1
+}
+
+// kernelAVX2 emits h rows by nv vectors of 8 columns.
+func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
+	cols := nv * 8
+	name := fmt.Sprintf("%sAVX2h%dx%d", fam.name, h, cols*np)
+	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s.", h, cols*np, fam.b))
+	n := nv * np
+	acc := func(i, v int) string { return fmt.Sprintf("Y%d", i*n+v) }
+	firstB := h * n
+	breg := func(v int) string { return fmt.Sprintf("Y%d", firstB+v) }
+	var areg []string
+	for r := firstB + n; r < 16 && len(areg) < 2; r++ {
+		areg = append(areg, fmt.Sprintf("Y%d", r))
+	}
+	if len(areg) == 0 {
+		panic("registers: " + name)
+	}
+	f.p("\tMOVQ p+0(FP), DI")
+	f.strides(h)
+	if np > 1 {
+		f.p("\tMOVQ %d(DI), R10", oBPS)
+		if np > 2 {
+			f.p("\tLEAQ (R10)(R10*2), R11")
+		}
+	}
+	f.p("panel:")
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	f.p("\tCMPQ %d(DI), $0", oAcc)
+	f.p("\tJEQ fresh")
+	short := np == 1
+	masks := func() {
+		// mask of v: lanes below tail-8v
+		f.p("\tMOVQ %d(DI), R15", oTail)
+		f.p("\tNEGQ R15")
+		f.p("\tLEAQ laneMasks<>+%d(SB), BX", 64)
+		f.p("\tLEAQ (BX)(R15*4), BX")
+		for v := 0; v < nv; v++ {
+			f.p("\tVMOVDQU %d(BX), %s", v*32, breg(v))
+		}
+	}
+	isShort := func(label string) {
+		f.p("\tCMPQ %d(DI), $1", oPanels)
+		f.p("\tJNE %s", label)
+		f.p("\tCMPQ %d(DI), $%d", oTail, cols)
+		f.p("\tJGE %s", label)
+	}
+	if short {
+		isShort("loadFull")
+		masks()
+		for i := 0; i < h; i++ {
+			for v := 0; v < n; v++ {
+				f.p("\tVMASKMOVPS %d(AX), %s, %s", v*32, breg(v), acc(i, v))
+			}
+			if i+1 < h {
+				f.p("\tADDQ CX, AX")
+			}
+		}
+		f.p("\tJMP start")
+		f.p("loadFull:")
+	}
+	for i := 0; i < h; i++ {
+		for v := 0; v < n; v++ {
+			f.p("\tVMOVUPS %d(AX), %s", v*32, acc(i, v))
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tJMP start")
+	f.p("fresh:")
+	for i := 0; i < h; i++ {
+		for v := 0; v < n; v++ {
+			f.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
+		}
+	}
+	if h >= 3 {
+		for i := 0; i < h; i++ {
+			f.p("\tPREFETCHT0 (AX)")
+			if i+1 < h {
+				f.p("\tADDQ CX, AX")
+			}
+		}
+	}
+	f.p("start:")
+	f.p("\tMOVQ %d(DI), AX", oA)
+	f.p("\tMOVQ %d(DI), BX", oB)
+	f.p("\tMOVQ %d(DI), CX", oK)
+	bytesV := 32
+	if fam.b == "f16" {
+		bytesV = 16
+	}
+	baddr := func(v int) string {
+		d := (v % nv) * bytesV
+		idx := ""
+		switch v / nv {
+		case 1:
+			idx = "(R10*1)"
+		case 2:
+			idx = "(R10*2)"
+		case 3:
+			idx = "(R11*1)"
+		}
+		if d == 0 {
+			return "(BX)" + idx
+		}
+		return fmt.Sprintf("%d(BX)%s", d, idx)
+	}
+	rows := func() {
+		for i := 0; i < h; i++ {
+			a := areg[i%len(areg)]
+			f.p("\tVBROADCASTSS %s, %s", rowAddr(i), a)
+			for v := 0; v < n; v++ {
+				f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+			}
+		}
+		f.p("\tADDQ DX, AX")
+	}
+	step := func() {
+		switch fam.b {
+		case "bf16":
+			for v := 0; v < n; v++ {
+				f.p("\tVMOVDQU %s, %s", baddr(v), breg(v))
+				f.p("\tVPSLLD $16, %s, %s", breg(v), breg(v))
+			}
+			rows()
+			for v := 0; v < n; v++ {
+				f.p("\tVMOVDQU %s, %s", baddr(v), breg(v))
+				f.p("\tVPSRLD $16, %s, %s", breg(v), breg(v))
+				f.p("\tVPSLLD $16, %s, %s", breg(v), breg(v))
+			}
+			f.p("\tADDQ SI, BX")
+			rows()
+		case "f16":
+			for v := 0; v < n; v++ {
+				f.p("\tVCVTPH2PS %s, %s", baddr(v), breg(v))
+			}
+			f.p("\tADDQ SI, BX")
+			rows()
+		default:
+			for v := 0; v < n; v++ {
+				f.p("\tVMOVUPS %s, %s", baddr(v), breg(v))
+			}
+			if h < 4 {
+				for p := 0; p < np; p++ {
+					idx := [...]string{"", "(R10*1)", "(R10*2)", "(R11*1)"}[p]
+					f.p("\tPREFETCHT0 %d(BX)%s", farPrefetch, idx)
+				}
+			} else {
+				f.p("\tPREFETCHT0 (BX)(SI*8)")
+			}
+			f.p("\tADDQ SI, BX")
+			rows()
+		}
+	}
+	unroll := 4
+	if fam.b == "bf16" {
+		unroll = 2
+		f.p("\tSHRQ $1, CX")
+		f.p("\tJZ odd")
+	}
+	f.p("\tSUBQ $%d, CX", unroll)
+	f.p("\tJLT rest")
+	f.p("\tPCALIGN $32")
+	f.p("loop:")
+	for u := 0; u < unroll; u++ {
+		step()
+	}
+	f.p("\tSUBQ $%d, CX", unroll)
+	f.p("\tJGE loop")
+	f.p("rest:")
+	f.p("\tADDQ $%d, CX", unroll)
+	f.p("\tJZ done")
+	f.p("single:")
+	step()
+	f.p("\tDECQ CX")
+	f.p("\tJNZ single")
+	f.p("done:")
+	if fam.b == "bf16" {
+		f.p("odd:")
+		f.p("\tTESTQ $1, %d(DI)", oK)
+		f.p("\tJZ store")
+		for v := 0; v < n; v++ {
+			f.p("\tVMOVDQU %s, %s", baddr(v), breg(v))
+			f.p("\tVPSLLD $16, %s, %s", breg(v), breg(v))
+		}
+		rows()
+		f.p("store:")
+	}
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	if short {
+		isShort("storeFull")
+		masks()
+		for i := 0; i < h; i++ {
+			for v := 0; v < n; v++ {
+				f.p("\tVMASKMOVPS %s, %s, %d(AX)", acc(i, v), breg(v), v*32)
+			}
+			if i+1 < h {
+				f.p("\tADDQ CX, AX")
+			}
+		}
+		f.p("\tJMP next")
+		f.p("storeFull:")
+	}
+	for i := 0; i < h; i++ {
+		for v := 0; v < n; v++ {
+			f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*32)
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("next:")
+	f.p("\tDECQ %d(DI)", oPanels)
+	f.p("\tJZ end")
+	f.p("\tMOVQ %d(DI), BX", oBPS)
+	if np > 1 {
+		f.p("\tIMULQ $%d, BX", np)
+	}
+	f.p("\tADDQ BX, %d(DI)", oB)
+	f.p("\tADDQ $%d, %d(DI)", cols*np*4, oC)
+	f.p("\tJMP panel")
+	f.p("end:")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+	return name
+}
+
+func amd64(out string) {
+	const tags = "amd64 && !noasm"
+	{
+		f, tables := &file{}, ""
+		fam := family512{"f32", "f32"}
+		full, half, wide := map[int]string{}, map[int]string{}, map[int]string{}
+		for h := 1; h <= 14; h++ {
+			full[h] = f.kernel512(fam, h, 2, 1)
+			half[h] = f.kernel512(fam, h, 1, 1)
+			if np := wide512(h); np > 1 {
+				wide[h] = f.kernel512(fam, h, 2, np)
+			}
+		}
+		tables += table("f32AVX512full", "are the kernels of one panel, by height.", full, 14)
+		tables += table("f32AVX512half", "compute the lower 16 columns of a last panel.", half, 14)
+		tables += table("f32AVX512wide", "compute several panels at once.", wide, 14)
+		f.write(out, "kernels_f32_avx512_amd64", tags, header, tables)
+	}
+	{
+		f, tables := &file{}, ""
+		fam := family512{"f32", "f32"}
+		full, half, wide := map[int]string{}, map[int]string{}, map[int]string{}
+		for h := 1; h <= 6; h++ {
+			full[h] = f.kernelAVX2(fam, h, 2, 1)
+			half[h] = f.kernelAVX2(fam, h, 1, 1)
+			switch h {
+			case 1:
+				wide[h] = f.kernelAVX2(fam, h, 2, 3)
+			case 2:
+				wide[h] = f.kernelAVX2(fam, h, 2, 2)
+			}
+		}
+		tables += table("f32AVX2full", "are the kernels of one panel, by height.", full, 6)
+		tables += table("f32AVX2half", "compute the lower 8 columns of a last panel.", half, 6)
+		tables += table("f32AVX2wide", "compute several panels at once.", wide, 6)
+		f.write(out, "kernels_f32_avx2_amd64", tags, header+laneMasks, tables)
+	}
+}
+
+// laneMasks is 16 lanes of ones and then 16 of zeros: read at 64-4c it masks the first c of 16 columns.
+var laneMasks = func() string {
+	s := ""
+	for i := 0; i < 32; i++ {
+		v := 0
+		if i < 16 {
+			v = 0xffffffff
+		}
+		s += fmt.Sprintf("DATA laneMasks<>+%d(SB)/4, $0x%x\n", i*4, v)
+	}
+	return s + "GLOBL laneMasks<>(SB), RODATA|NOPTR, $128\n"
+}()

@@ -1,0 +1,147 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
+
+// isas returns the levels that this process may use.
+func isas() []cpuinfo.ISA {
+	pin, err := cpuinfo.Pinned()
+	if err != nil {
+		panic(err)
+	}
+	var list []cpuinfo.ISA
+	for _, i := range cpuinfo.Get().ISAs {
+		if i <= pin {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func floats(r *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = r.Float32()*2 - 1
+	}
+	return v
+}
+
+// chain is the definition of the product: one fused chain of ascending k.
+func chain(c []float32, ldc, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, acc bool) {
+	for i := range m {
+		for j := range n {
+			var s float32
+			if acc {
+				s = c[i*ldc+j]
+			}
+			for t := range k {
+				s = fma32(a[i*ars+t*acs], b[t*brs+j*bcs], s)
+			}
+			c[i*ldc+j] = s
+		}
+	}
+}
+
+func TestFMA32(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	ref := func(a, b, c float32) float32 { // exact by big steps: round-to-odd in float64 through math.FMA residuals
+		s := math.FMA(float64(a), float64(b), float64(c))
+		return float32(s)
+	}
+	_ = ref
+	// The middle between two float32, pushed up or down by a term that float64 loses.
+	one := float32(1)
+	half := float32(math.Ldexp(1, -24))
+	tiny := float32(math.Ldexp(1, -80))
+	require.Equal(t, math.Nextafter32(1, 2), fma32(one+0, half, one+0)+0*tiny+0+func() float32 { return math.Nextafter32(1, 2) - 1 }())
+	// (1 + 2^-23) * 2^-24*(1+2^-23) lies just above the middle
+	x := math.Nextafter32(1, 2)
+	require.Equal(t, math.Nextafter32(1, 2), fma32(x, half, 1))
+	require.Equal(t, float32(1), fma32(1, half, 1))
+	require.True(t, math.IsNaN(float64(fma32(float32(math.NaN()), 1, 1))))
+	require.True(t, math.IsInf(float64(fma32(math.MaxFloat32, 2, 1)), 1))
+	for range 1000 {
+		a, b, c := r.Float32()-0.5, r.Float32()-0.5, r.Float32()-0.5
+		got := float64(fma32(a, b, c))
+		want := float64(a)*float64(b) + float64(c)
+		require.InEpsilon(t, want, got, 1.0/(1<<23))
+	}
+}
+
+func TestProductF32(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	ms := []int{1, 2, 3, 4, 5, 6, 7, 13, 14, 15, 29, 50}
+	ns := []int{1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 200}
+	ks := []int{1, 2, 3, 4, 5, 7, 8, 31, 130}
+	for _, isa := range isas() {
+		for _, m := range ms {
+			for _, n := range ns {
+				k := ks[r.IntN(len(ks))]
+				name := fmt.Sprintf("%v %dx%dx%d", isa, m, n, k)
+				pad := r.IntN(4)
+				a := floats(r, m*(k+pad)+1)[1:]
+				b := floats(r, k*(n+pad)+1)[1:]
+				bt := make([]float32, n*(k+pad))
+				for j := range n {
+					for t := range k {
+						bt[j*(k+pad)+t] = b[t*(n+pad)+j]
+					}
+				}
+				c0 := floats(r, m*(n+pad))
+				for _, acc := range []bool{false, true} {
+					want := append([]float32(nil), c0...)
+					chain(want, n+pad, m, n, k, a, k+pad, 1, b, n+pad, 1, acc)
+					A := View(a, m, k, k+pad, 1)
+					B := View(b, k, n, n+pad, 1)
+					BT := View(bt, k, n, 1, k+pad)
+					for _, threads := range []int{1, 3} {
+						o := &Options{ISA: isa, Accumulate: acc, Threads: threads}
+						got := append([]float32(nil), c0...)
+						require.NoError(t, Mul(View(got, m, n, n+pad, 1), A, B, o))
+						require.Equal(t, want, got, "plain %s", name)
+						copy(got, c0)
+						require.NoError(t, Mul(View(got, m, n, n+pad, 1), A, BT, o))
+						require.Equal(t, want, got, "transposed B %s", name)
+						p, err := PackB(BT, o)
+						require.NoError(t, err)
+						copy(got, c0)
+						require.NoError(t, MulPacked(View(got, m, n, n+pad, 1), A, p, o))
+						require.Equal(t, want, got, "packed %s", name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkF32(b *testing.B) {
+	for _, s := range [][3]int{{64, 64, 64}, {256, 256, 256}, {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {1, 4096, 4096}, {8, 4096, 4096}, {128, 4096, 4096}, {37, 511, 129}, {1000, 1000, 1000}} {
+		m, n, k := s[0], s[1], s[2]
+		r := rand.New(rand.NewPCG(1, 1))
+		x, y, z := floats(r, m*k), floats(r, k*n), make([]float32, m*n)
+		for _, isa := range isas()[1:] {
+			o := &Options{Threads: 1, ISA: isa}
+			p, _ := PackB(Of(y, k, n), o)
+			for _, how := range []string{"packed", "plain"} {
+				b.Run(fmt.Sprintf("%v/%dx%dx%d/%s", isa, m, n, k, how), func(b *testing.B) {
+					for b.Loop() {
+						if how == "packed" {
+							_ = MulPacked(Of(z, m, n), Of(x, m, k), p, o)
+						} else {
+							_ = Mul(Of(z, m, n), Of(x, m, k), Of(y, k, n), o)
+						}
+					}
+					b.ReportMetric(2*float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package gemm
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/mem"
+)
+
+// Workspace is the scratch memory of products: packed operands and what each worker needs. It is aligned to 64 bytes, grows
+// by powers of two and never shrinks; a product that packs nothing reserves nothing. One Workspace serves one call at a time;
+// calls without one take one from a pool, so that nested and concurrent calls are safe and the second large call allocates
+// nothing.
+type Workspace struct {
+	buf     []byte
+	mapped  *mem.Mapping
+	cleanup runtime.Cleanup
+	prod    product
+	link    *Workspace
+	busy    sync.Mutex
+}
+
+// NewWorkspace returns a workspace that holds at least capacity bytes already.
+func NewWorkspace(capacity int) (*Workspace, error) {
+	w := &Workspace{}
+	if err := w.reserve(capacity); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Cap returns the bytes that the workspace holds.
+func (w *Workspace) Cap() int { return len(w.buf) }
+
+// Close releases the memory. The workspace may be used again and grows again.
+func (w *Workspace) Close() error {
+	w.buf = nil
+	if w.mapped == nil {
+		return nil
+	}
+	w.cleanup.Stop()
+	m := w.mapped
+	w.mapped = nil
+	return m.Close()
+}
+
+// mapFrom is the size from which memory is mapped outside the Go heap, with huge pages where the system gives them.
+const mapFrom = 1 << 20
+
+func (w *Workspace) reserve(n int) error {
+	if n <= len(w.buf) {
+		return nil
+	}
+	size := 1 << bits.Len(uint(n-1))
+	if n > maxInt/2 || size < n {
+		return fmt.Errorf("gemm: workspace of %d bytes: %w", n, mem.ErrOverflow)
+	}
+	size = max(size, 1<<16)
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if size < mapFrom {
+		w.buf = mem.Bytes(size)
+		return nil
+	}
+	m, err := mem.Anonymous(size)
+	if err != nil {
+		return fmt.Errorf("gemm: workspace: %w", err)
+	}
+	w.mapped, w.buf = m, m.Data()
+	w.cleanup = runtime.AddCleanup(w, func(m *mem.Mapping) { m.Close() }, m)
+	return nil
+}
+
+const maxInt = int(^uint(0) >> 1)
+
+// layout hands out regions of a workspace and checks every size at the byte product.
+type layout struct {
+	size int
+	bad  bool
+}
+
+// region reserves the product of the factors in bytes and returns its offset.
+func (l *layout) region(factors ...int) int {
+	at := l.size
+	n, ok := mem.Mul(factors...)
+	if ok {
+		n, ok = mem.RoundUp(n, mem.Align)
+	}
+	if ok {
+		l.size, ok = mem.Add(at, n)
+	}
+	if !ok {
+		l.bad = true
+		l.size = at
+	}
+	return at
+}
+
+func (w *Workspace) at(off int) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(w.buf)), off)
+}
+
+// spare holds the workspaces that calls without their own use.
+var spare struct {
+	sync.Mutex
+	list *Workspace
+}
+
+func takeWorkspace() *Workspace {
+	spare.Lock()
+	defer spare.Unlock()
+	w := spare.list
+	if w == nil {
+		return &Workspace{}
+	}
+	spare.list = w.link
+	w.link = nil
+	return w
+}
+
+func giveWorkspace(w *Workspace) {
+	spare.Lock()
+	defer spare.Unlock()
+	w.link = spare.list
+	spare.list = w
+}
+
+// Trim releases the memory of the pooled workspaces that no call is using.
+func Trim() {
+	spare.Lock()
+	defer spare.Unlock()
+	for w := spare.list; w != nil; w = w.link {
+		_ = w.Close()
+	}
+	spare.list = nil
+}
