@@ -188,7 +188,7 @@ func (g *Graph) ApplyAll(name string, op ops.Op, in ...Value) []Value {
 			g.fail("node %q: input %d belongs to another graph", name, i)
 			return nil
 		}
-		if g.values[v.index()].replaced {
+		if g.stale(v.index()) {
 			g.fail("node %q: input %d (%s) has been updated in place; use the update's output", name, i, g.values[v.index()].name)
 			return nil
 		}
@@ -232,6 +232,23 @@ func (g *Graph) replace(id int) {
 		}
 		if _, view := g.nodes[p].op.(ops.Viewer); !view {
 			return
+		}
+		id = g.nodes[p].in[0]
+	}
+}
+
+// stale reports whether the memory of a value, which may be a view, has been updated in place since the value was made.
+func (g *Graph) stale(id int) bool {
+	for {
+		if g.values[id].replaced {
+			return true
+		}
+		p := g.values[id].producer
+		if p < 0 {
+			return false
+		}
+		if _, view := g.nodes[p].op.(ops.Viewer); !view {
+			return false
 		}
 		id = g.nodes[p].in[0]
 	}

@@ -23,6 +23,11 @@ type passContext struct {
 var passes = []pass{
 	{"fold", "operations on constants are computed at compile time", foldConstants},
 	{"cse", "equal operations on equal inputs are computed once", commonSubexpressions},
+	{"norm", "an RMS norm takes the weight that multiplies it", fuseNorm},
+	{"glu", "activation and multiplication become a gated unit", fuseGLU},
+	{"epilogue", "what follows a product becomes part of it: scale, bias, activation, residual", fuseEpilogue},
+	{"softmax", "a softmax takes the scale and the mask before it", fuseSoftmax},
+	{"attention", "products around a softmax become attention without a score matrix", fuseAttention},
 	{"dead", "nodes whose results nobody reads are dropped", deadNodes},
 }
 

@@ -1,0 +1,89 @@
+package graph
+
+import (
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// A fuser finds nodes that one op can replace. The value that the last of them makes keeps its identity: readers see no change.
+type fuser struct {
+	*Graph
+	count []int // uses of every value
+	drop  []bool
+	fused int
+}
+
+func newFuser(g *Graph) *fuser {
+	return &fuser{Graph: g, count: g.uses(), drop: make([]bool, len(g.nodes))}
+}
+
+func (f *fuser) finish() (int, error) {
+	f.removeNodes(f.drop)
+	return f.fused, nil
+}
+
+// maker returns the node that makes a value which nobody else reads and which may be computed later than where it stands: it
+// may become part of its reader.
+func (f *fuser) maker(v int) (*node, bool) {
+	if v < 0 || f.count[v] != 1 {
+		return nil, false
+	}
+	p := f.values[v].producer
+	if p < 0 || f.drop[p] {
+		return nil, false
+	}
+	n := &f.nodes[p]
+	if _, updates := n.op.(ops.Updater); updates {
+		return nil, false
+	}
+	for _, in := range n.in {
+		if in >= 0 && f.stale(in) {
+			return nil, false // it must be read before the update, which may stand between the two nodes
+		}
+	}
+	return n, true
+}
+
+// replace puts one op in the place of node at; the makers are absorbed.
+func (f *fuser) replaceNode(at int, op ops.Op, in []int, absorbed ...*node) {
+	for _, n := range absorbed {
+		i := f.values[n.out[0]].producer
+		f.drop[i] = true
+	}
+	f.nodes[at].op = op
+	f.nodes[at].in = in
+	f.fused++
+	f.count = f.Graph.usesExcept(f.drop)
+}
+
+func (g *Graph) usesExcept(drop []bool) []int {
+	count := make([]int, len(g.values))
+	for i, n := range g.nodes {
+		if drop[i] {
+			continue
+		}
+		for _, v := range n.in {
+			if v >= 0 {
+				count[v]++
+			}
+		}
+	}
+	for _, o := range g.outputs {
+		count[o.value]++
+	}
+	return count
+}
+
+// isRow reports whether a value is a f32 vector along the innermost dimension of n elements.
+func (g *Graph) isRow(v, n int) bool {
+	s := g.values[v].spec
+	return s.DType == tensor.F32 && s.Rank > 0 && s.Elems() == n && s.Dim(-1) == n
+}
+
+// scalar returns the value of a constant of one element.
+func (g *Graph) scalar(v int) (float64, bool) {
+	if v < 0 || g.values[v].constant == nil || g.values[v].spec.Elems() != 1 || g.values[v].spec.DType.IsBlock() {
+		return 0, false
+	}
+	return g.values[v].constant.Tensor.Floats()[0], true
+}
