@@ -52,6 +52,8 @@ type Engine struct {
 	waiters []Waiter
 	err     error
 	steps   uint64
+	limit   uint64 // steps at which the run ends, 0 = none
+	charged uint64
 }
 
 // Now is the current simulated time.
@@ -122,10 +124,16 @@ func (e *Engine) pop() event {
 // Run handles events until none is left, done returns true, ctx ends, a handler fails or maxSteps events were handled (0 = no limit).
 // done may be nil. It returns the failure; running out of events is none (see [Engine.Deadlock]).
 func (e *Engine) Run(ctx context.Context, maxSteps uint64, done func() bool) error {
-	limit := e.steps + maxSteps
+	e.limit = 0
+	if maxSteps > 0 {
+		e.limit = e.steps + maxSteps
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for e.err == nil && len(e.heap) > 0 && (done == nil || !done()) {
-		if maxSteps > 0 && e.steps >= limit {
-			return fmt.Errorf("%w: %d events without an end", ErrSteps, maxSteps)
+		if e.limit > 0 && e.steps >= e.limit {
+			return fmt.Errorf("%w: %d without an end", ErrSteps, maxSteps)
 		}
 		if e.steps&0xFFF == 0 {
 			if err := ctx.Err(); err != nil {
@@ -138,6 +146,15 @@ func (e *Engine) Run(ctx context.Context, maxSteps uint64, done func() bool) err
 		ev.h.Handle(ev.kind)
 	}
 	return e.err
+}
+
+// Charge counts work that a handler does in a loop of its own; a thousand calls are a step. It returns false when the limit is reached, and the
+// handler should give up then.
+func (e *Engine) Charge() bool {
+	if e.charged++; e.charged%1000 == 0 {
+		e.steps++
+	}
+	return e.limit == 0 || e.steps < e.limit
 }
 
 // Drop forgets all events to come, for instance after a failure.

@@ -150,3 +150,6 @@ func (s *Stream) Handle(int) {
 	s.inner = false
 	s.Poke()
 }
+
+// Sinks is the number of receiving ends.
+func (s *Stream) Sinks() int { return len(s.sinks) }
