@@ -148,12 +148,12 @@ func (e *Engine) Run(ctx context.Context, maxSteps uint64, done func() bool) err
 	return e.err
 }
 
-// Charge counts work that a handler does in a loop of its own; a thousand calls are a step. It returns false when the limit is reached, and the
-// handler should give up then.
-func (e *Engine) Charge() bool {
-	if e.charged++; e.charged%1000 == 0 {
-		e.steps++
-	}
+// Charge counts n units of work that a handler does in a loop of its own; a thousand units are a step. It returns false when the limit is
+// reached, and the handler should give up then.
+func (e *Engine) Charge(n int) bool {
+	e.charged += uint64(n)
+	e.steps += e.charged / 1000
+	e.charged %= 1000
 	return e.limit == 0 || e.steps < e.limit
 }
 

@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // Lock is a counting semaphore with a range. Requests are granted in their order, as far as their conditions allow.
 type Lock struct {
 	Value    int
@@ -11,17 +13,23 @@ type request struct {
 	want  int
 	equal bool
 	grant func()
+	who   any
 }
 
-// Acquire takes want (at least 1) as soon as the lock holds as much, or, with equal, as soon as it holds exactly want. It returns true if it
-// did so at once; otherwise grant is called in the same instant as the release that made it possible.
-func (l *Lock) Acquire(want int, equal bool, grant func()) bool {
+// Acquire takes want as soon as the lock holds as much, or, with equal, as soon as it holds exactly want. It returns true if it
+// did so at once; otherwise grant is called in the same instant as the release that made it possible. Who identifies the request for Cancel.
+func (l *Lock) Acquire(who any, want int, equal bool, grant func()) bool {
 	if l.fits(want, equal) {
 		l.Value -= want
 		return true
 	}
-	l.waiters = append(l.waiters, request{want, equal, grant})
+	l.waiters = append(l.waiters, request{want, equal, grant, who})
 	return false
+}
+
+// Cancel withdraws the waiting requests of who.
+func (l *Lock) Cancel(who any) {
+	l.waiters = slices.DeleteFunc(l.waiters, func(r request) bool { return r.who == who })
 }
 
 func (l *Lock) fits(want int, equal bool) bool {

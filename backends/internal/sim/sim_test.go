@@ -65,8 +65,8 @@ func TestEngineStepLimit(t *testing.T) {
 func TestLockGrantsInOrder(t *testing.T) {
 	l := &Lock{Max: 63}
 	var log []int
-	require.False(t, l.Acquire(2, false, func() { log = append(log, 2) }))
-	require.False(t, l.Acquire(1, false, func() { log = append(log, 1) }))
+	require.False(t, l.Acquire("x", 2, false, func() { log = append(log, 2) }))
+	require.False(t, l.Acquire("y", 1, false, func() { log = append(log, 1) }))
 	require.True(t, l.Release(1))
 	require.Equal(t, []int{1}, log)
 	require.True(t, l.Release(2))
@@ -74,11 +74,16 @@ func TestLockGrantsInOrder(t *testing.T) {
 	require.Equal(t, 0, l.Value)
 	require.False(t, l.Release(64))
 	require.False(t, l.Release(-1))
-	require.False(t, l.Acquire(3, true, func() { log = append(log, 3) }))
+	require.False(t, l.Acquire("z", 3, true, func() { log = append(log, 3) }))
 	l.Set(4)
 	require.Equal(t, 1, l.Waiting())
 	l.Set(3)
 	require.Equal(t, 0, l.Value)
+	require.False(t, l.Acquire("w", 1, false, func() { log = append(log, 9) }))
+	l.Cancel("w")
+	require.True(t, l.Release(1))
+	require.Equal(t, []int{1, 2, 3}, log)
+	require.Equal(t, 1, l.Value)
 }
 
 func TestMemoryDefined(t *testing.T) {

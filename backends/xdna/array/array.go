@@ -89,15 +89,13 @@ type Array struct {
 	dram  struct{ read, write sim.Server }
 	pool  pool
 
-	streams   []*sim.Stream
-	locks     []int // values at rest after the configuration, tile by tile
-	ready     bool  // a configuration has run
-	broken    bool  // a run failed: reset before the next
-	macs      int64
-	read      int64
-	polls     []*controller
-	start     sim.Time
-	dispatchN int
+	streams []*sim.Stream
+	ready   bool // a configuration has run
+	broken  bool // a run failed: reset before the next
+	macs    int64
+	read    int64
+	polls   []*controller
+	start   sim.Time
 }
 
 type hostBuffer struct {
@@ -133,7 +131,6 @@ func (a *Array) Reset() {
 	a.eng = &sim.Engine{}
 	a.streams = nil
 	a.ready, a.broken = false, false
-	a.locks = nil
 	a.dram.read, a.dram.write = sim.Server{}, sim.Server{}
 	old := a.tiles
 	a.tiles = make([][]*tile, a.dev.Cols)
@@ -157,7 +154,6 @@ func (a *Array) Configure(ctx context.Context, words []uint32, bufs ...Buffer) (
 		a.broken = true
 		return res, fmt.Errorf("configuration: %w", err)
 	}
-	a.locks = a.lockValues()
 	a.ready = true
 	return res, nil
 }
@@ -171,7 +167,6 @@ func (a *Array) Dispatch(ctx context.Context, words []uint32, bufs ...Buffer) (*
 	if !a.ready {
 		return nil, errors.New("array: not configured")
 	}
-	a.clearWritten()
 	res, err := a.run(ctx, words, bufs)
 	if err == nil {
 		err = a.atRest()
@@ -266,24 +261,6 @@ func (a *Array) eachCore(f func(*core)) {
 	})
 }
 
-func (a *Array) lockValues() []int {
-	var out []int
-	a.eachTile(func(t *tile) {
-		for i := range t.locks {
-			out = append(out, t.locks[i].Value)
-		}
-	})
-	return out
-}
-
-func (a *Array) clearWritten() {
-	a.eachTile(func(t *tile) {
-		for i := range t.lockSet {
-			t.lockSet[i] = -1
-		}
-	})
-}
-
 // deadlock reports who waits although no event is left.
 func (a *Array) deadlock(ctl *controller) error {
 	var waits []string
@@ -302,16 +279,20 @@ func (a *Array) deadlock(ctl *controller) error {
 func (a *Array) atRest() error {
 	var errs []error
 	add := func(err error) { errs = append(errs, err) }
-	n := 0
+	held := map[*sim.Lock]int{} // a channel that waits for its first word has taken its lock already
+	a.eachChannel(func(c *channel) {
+		if c.state == moving && c.lock != nil {
+			held[c.lock] += c.held
+		}
+	})
 	a.eachTile(func(t *tile) {
 		place := func(format string, args ...any) error {
 			return &Error{Tile: t.pos, Kind: t.info.Kind, BD: -1, Err: fmt.Errorf(format, args...)}
 		}
 		for i := range t.locks {
-			if v := t.locks[i].Value; v != a.locks[n] && v != t.lockSet[i] {
-				add(place("not at rest: lock %d holds %d, after the configuration it held %d", i, v, a.locks[n]))
+			if v := t.locks[i].Value + held[&t.locks[i]]; v != t.lockSet[i] {
+				add(place("not at rest: lock %d holds %d, %d with what waiting channels have taken, control code left it at %d", i, t.locks[i].Value, v, t.lockSet[i]))
 			}
-			n++
 		}
 		for _, dir := range t.chans {
 			for _, c := range dir {

@@ -470,7 +470,7 @@ func FuzzDispatch(f *testing.F) {
 		return b
 	}
 	f.Add(raw(config), raw(stream))
-	a := New(m.dev, Options{MaxSteps: 20000, Workers: -1})
+	a := New(m.dev, Options{MaxSteps: 3000, Workers: -1})
 	f.Fuzz(func(t *testing.T, c, s []byte) {
 		words := func(b []byte) []uint32 {
 			w := make([]uint32, len(b)/4)

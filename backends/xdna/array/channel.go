@@ -80,6 +80,8 @@ type channel struct {
 	mem    *sim.Memory
 	host   *hostBuffer
 	lock   *sim.Lock
+	held   int      // what the current descriptor has taken of lock
+	epoch  int      // counts resets: an event of an earlier epoch is void
 	lo, hi int      // bytes of mem that the descriptor touches
 	pace   sim.Time // ticks per word on the stream side
 	cost   float64  // shim: ticks of DRAM per word
@@ -107,7 +109,7 @@ func newChannel(t *tile, dir device.Dir, ch int) *channel {
 func (c *channel) eng() *sim.Engine { return c.t.a.eng }
 func (c *channel) now() sim.Time    { return c.t.a.eng.Now() }
 func (c *channel) after(cycles float64, kind int) {
-	c.eng().After(ticks(cycles), c, kind)
+	c.eng().After(ticks(cycles), c, kind|c.epoch<<2)
 }
 
 func (c *channel) trace(what string, from sim.Time) {
@@ -131,16 +133,33 @@ func (c *channel) status() uint32 {
 	return s | 1<<19 | uint32(c.bd&15)<<24 | 2
 }
 
+// setCtrl writes the control register. Reset drops the running task and the queue; locks that the task has acquired stay so. Cutting a transfer in
+// the middle is an error, because nothing could put the words in the stream right again.
 func (c *channel) setCtrl(v uint32) {
 	if extra := v &^ (device.CtrlReset | device.CtrlController); extra != 0 {
 		c.fault(-1, "control register %#x: bits %#x are not emulated", v, extra)
 		return
 	}
-	if v&device.CtrlReset != 0 && (c.state != idle || len(c.queue) > 0) {
-		c.fault(-1, "channel reset while it works")
+	c.ctrl = v
+	if v&device.CtrlReset == 0 || c.state == idle {
 		return
 	}
-	c.ctrl = v
+	if c.partial() {
+		c.fault(c.bd, "channel reset in the middle of a transfer, %d of %d words are missing", c.walk.Left(), c.walk.Total())
+		return
+	}
+	if c.state == locking && c.lock != nil {
+		c.lock.Cancel(c)
+	}
+	for _, k := range append(c.queue, c.cur) {
+		for _, id := range k.uses {
+			c.t.bds[id].users--
+		}
+	}
+	c.queue = c.queue[:0]
+	c.state, c.held = idle, 0
+	c.epoch++
+	c.t.a.wakePolls()
 }
 
 // push adds a task to the queue.
@@ -237,7 +256,10 @@ func (c *channel) nextTask(delay float64) {
 
 // Handle drives the channel.
 func (c *channel) Handle(kind int) {
-	switch kind {
+	if kind>>2 != c.epoch {
+		return
+	}
+	switch kind & 3 {
 	case evFetch:
 		c.fetch()
 	case evMove:
@@ -274,7 +296,7 @@ func (c *channel) fetch() {
 	}
 	c.state = locking
 	l := d.bd.lock
-	c.lock = nil
+	c.lock, c.held = nil, 0
 	if !l.AcqEnable {
 		c.locked()
 		return
@@ -289,7 +311,8 @@ func (c *channel) fetch() {
 		want, equal = -want, false
 	}
 	c.since = c.now()
-	if lock.Acquire(want, equal, c.grant) {
+	c.held = want
+	if lock.Acquire(c, want, equal, c.grant) {
 		c.locked()
 	}
 }
@@ -396,7 +419,7 @@ func (c *channel) undefined() int {
 		if lo >= 0 {
 			at = c.mem.Undefined(lo, hi)
 		}
-		return at < 0 && c.eng().Charge()
+		return at < 0 && c.eng().Charge(1)
 	})
 	return at
 }
@@ -447,7 +470,7 @@ func (c *channel) shared(o *channel) int {
 			i := (a - c.lo) / 4
 			mine[i/64] |= 1 << (i % 64)
 		}
-		return c.eng().Charge()
+		return c.eng().Charge(1)
 	})
 	at := -1
 	w = full(o)
@@ -458,7 +481,7 @@ func (c *channel) shared(o *channel) int {
 				return false
 			}
 		}
-		return c.eng().Charge()
+		return c.eng().Charge(1)
 	})
 	return at
 }
@@ -528,6 +551,7 @@ func (c *channel) Send(words int) ([]byte, error) {
 	}
 	b := c.buf[:n]
 	c.walk.Gather(b, c.mem.Data)
+	c.eng().Charge(words)
 	return b, nil
 }
 
@@ -546,6 +570,7 @@ func (c *channel) Sent(words int) {
 // Take implements sim.Sink.
 func (c *channel) Take(b []byte) error {
 	c.walk.Scatter(c.mem.Data, b)
+	c.eng().Charge(len(b) / 4)
 	c.words += int64(len(b) / 4)
 	if c.host != nil {
 		c.host.written += int64(len(b))
@@ -567,7 +592,7 @@ func (c *channel) define() {
 	w.Start(c.lo/4, int(c.d.bd.pat.Length), c.d.bd.dims)
 	w.Visit(w.Left(), func(lo, hi int) bool {
 		c.mem.Define(lo, hi)
-		return c.eng().Charge()
+		return c.eng().Charge(1)
 	})
 }
 
@@ -578,6 +603,7 @@ func (c *channel) end() {
 		c.trace(fmt.Sprintf("bd %d", c.bd), c.since)
 	}
 	d := c.d
+	c.held = 0
 	d.iter++
 	if d.iter == d.bd.pat.IterCount {
 		d.iter = 0

@@ -98,7 +98,7 @@ func (c *core) setCtrl(v uint32) {
 // acquire takes a lock by 1 and goes on to the current step.
 func (c *core) acquire(id uint8, what string, sum *float64) {
 	c.wait, c.waitID, c.waitAt, c.sum = what, id, c.now(), sum
-	if c.t.locks[id].Acquire(1, false, c.grant) {
+	if c.t.locks[id].Acquire(c, 1, false, c.grant) {
 		c.wait = ""
 		c.after(c.t.a.tm.Lock)
 	}
@@ -118,6 +118,7 @@ func (c *core) Handle(int) {
 	r, tm := c.r, c.t.a.tm
 	switch c.step {
 	case stepBarrier:
+		c.t.lockSet[r.Barrier]-- // used up: the next dispatch sets it again
 		c.step = stepParams
 		c.after(tm.CoreStart)
 	case stepParams:

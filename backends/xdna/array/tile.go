@@ -18,7 +18,7 @@ type tile struct {
 	prog    [kernel.Words]uint32
 	bds     []descriptor
 	locks   []sim.Lock
-	lockSet []int // value that this dispatch's control code last wrote, -1 = none
+	lockSet []int // value that control code last wrote, less what a core's barrier has used up
 	chans   [2][]*channel
 	masters []uint32
 	slaves  []uint32
@@ -66,7 +66,6 @@ func newTile(a *Array, pos device.Tile, before *tile) *tile {
 	t.lockSet = make([]int, info.Locks)
 	for i := range t.locks {
 		t.locks[i].Max = info.LockMax
-		t.lockSet[i] = -1
 	}
 	for _, dir := range []device.Dir{device.S2MM, device.MM2S} {
 		for ch := range info.Channels(dir) {
