@@ -41,7 +41,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 
 	// The chunk of B takes four tenths of L2, the block of C three.
 	nc := max(in.L2*4/10/(kc*panelStep), 1)
-	nc = min(nc, max(callBytes/(kc*panelStep), 1), panels)
+	nc = min(nc, max(callBytes/(kc*panelStep), 1), max(in.L2*3/10/(h*panelStep), 1), panels)
 	mc := max(in.L2*3/10/(nc*panelStep*h), 1)
 	mc = min(mc, strips)
 	// Equal blocks instead of full ones and a rest.

@@ -11,14 +11,20 @@ import (
 // in a Workspace, so that a call allocates nothing.
 type product struct {
 	kern *kernel
+	pack format // of B, when this call packs it
 	kn   *knobs
+	vec  *vecOps
 
-	m, n, k int
-	threads int // workers at most
-	a, b, c Matrix
-	pb      *PackedB
-	pa      *PackedA
-	acc     bool
+	m, n, k     int
+	threads     int // workers at most
+	a, b, c     Matrix
+	pb          *PackedB
+	pa          *PackedA
+	acc         bool
+	epi         *Epilogue
+	alpha, beta float32
+	scaled      bool // alpha and beta count
+	aZero       int32
 
 	// the current part: rows m0 to m0+mp, columns n0 to n0+np, k from k0 to k0+kp
 	m0, n0, k0 int
@@ -31,7 +37,12 @@ type product struct {
 	gn           int // blocks of C side by side
 
 	packA, packB, packTail bool
-	aPacked, bPacked       unsafe.Pointer
+	widen                  bool // chunks of B are widened to what the kernel reads
+	scratch                bool // sums go to scratch memory and from there to C
+	aPacked, bPacked, sums unsafe.Pointer
+	private                unsafe.Pointer // scratch of worker 0; the others follow
+	privateStep            int
+	widenBytes             int
 	packing                bool // the phase: packing or computing
 	aItems                 int
 
@@ -41,7 +52,7 @@ type product struct {
 // worker is what one worker owns. Workers write their kargs all the time, so each has cache lines of its own.
 type worker struct {
 	args kargs
-	_    [128 - unsafe.Sizeof(kargs{})%64]byte
+	_    [192 - unsafe.Sizeof(kargs{})]byte
 }
 
 // strip returns the first row and the height of strip s of the part.
@@ -61,17 +72,16 @@ func (p *product) cutRows(rows int) {
 // run computes the product; shapes are checked, nothing is empty and k is not 0.
 func (p *product) run(w *Workspace) error {
 	kern, kn := p.kern, p.kn
-	nr := kern.b.nr
+	nr, kr := kern.b.nr, kern.a.kr
 	in := cpuinfo.Get()
 
 	p.choosePacking(in)
 	mS, nS, kS := p.m, p.n, p.k
-	esize := 4
-	limit := kn.packLimit / esize
+	limit := kn.packLimit / 4 * kr // values of k and rows or columns
 	// Parts: rows and columns are divided first where that repeats no packing, k where both operands are packed.
-	if p.packA && p.packB && (p.m > limit/p.k || p.n > limit/p.k) {
-		kS = max(limit/max(p.m, p.n), 2*kn.kcMax)
-		kS = min(p.k, roundUp(ceilDiv(p.k, ceilDiv(p.k, kS)), 16))
+	if p.packA && p.packB && !p.scratch && (p.m > limit/p.k || p.n > limit/p.k) {
+		kS = max(limit/max(p.m, p.n), 2*kn.kcMax*kr)
+		kS = min(p.k, roundUp(ceilDiv(p.k, ceilDiv(p.k, kS)), 16*kr))
 	}
 	if p.packA && p.m > limit/kS {
 		mS = max(roundUp(limit/kS, kern.mr), kern.mr)
@@ -82,14 +92,29 @@ func (p *product) run(w *Workspace) error {
 	}
 
 	var l layout
-	aOff, bOff := 0, 0
+	var aOff, bOff, sumOff, privateOff int
 	if p.packA {
-		aOff = l.region(mS, kS, 4)
+		aOff = l.region(mS, ceilDiv(kS, kr), 4)
 	}
 	if p.packB {
-		bOff = l.region(ceilDiv(nS, nr), nr, kS, 4)
+		bOff = l.region(ceilDiv(nS, nr), ceilDiv(kS, kern.b.kr), kern.b.step())
+		if kern.acc == S32 {
+			sumOff = l.region(ceilDiv(nS, nr), nr, 4)
+		}
 	} else if p.packTail {
 		bOff = l.region(nr, kS, 4)
+	}
+	workers := par.Workers(p.threads, maxInt)
+	p.privateStep, p.widenBytes = 0, 0
+	if p.widen {
+		p.widenBytes = roundUp(max(in.L2*4/10, 5*kn.kcMax*4*nr), 64)
+	}
+	if p.scratch {
+		p.privateStep = max(in.L2*3/10, 4*nr*kern.mr)
+	}
+	if p.privateStep += p.widenBytes; p.privateStep > 0 {
+		p.privateStep = roundUp(p.privateStep, 64)
+		privateOff = l.region(workers, p.privateStep)
 	}
 	if l.bad {
 		return errTooLarge(p.m, p.n, p.k)
@@ -98,7 +123,7 @@ func (p *product) run(w *Workspace) error {
 		return err
 	}
 	if l.size > 0 {
-		p.aPacked, p.bPacked = w.at(aOff), w.at(bOff)
+		p.aPacked, p.bPacked, p.sums, p.private = w.at(aOff), w.at(bOff), w.at(sumOff), w.at(privateOff)
 	}
 
 	for p.n0 = 0; p.n0 < p.n; p.n0 += nS {
@@ -126,7 +151,7 @@ func (p *product) part(in *cpuinfo.Info, newB bool) {
 		work := float64(p.np) * float64(p.kp) * (float64(p.mp) + 4)
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
-	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, p.kp, p.panels, workers)
+	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers)
 	p.gn = ceilDiv(p.panels, p.bl.nc)
 	jobs := p.gn * ceilDiv(p.strips, p.bl.mc)
 
@@ -160,15 +185,15 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	p.packA, p.packB, p.packTail = false, false, false
 	if p.pb == nil {
 		// B in place needs vectors along its rows; a short last panel is copied alone, because kernels read whole panels.
-		p.packB = p.b.ColStride != 1 || p.m >= p.kn.bPackRows
+		p.packB = p.b.typ != F32 || p.b.ColStride != 1 || p.m >= p.kn.bPackRows
 		p.packTail = !p.packB && p.n%nr != 0
 	}
 	if p.pa == nil {
-		p.packA = p.kern.packedA || p.wantPackedA(in)
+		p.packA = p.kern.a != aF32 || p.a.typ != F32 || p.wantPackedA(in)
 	}
 }
 
-// wantPackedA says whether copying A pays. A kernel reads A from any strides, so it is a matter of caches only.
+// wantPackedA says whether copying a float32 A pays. A kernel reads A from any strides, so it is a matter of caches only.
 func (p *product) wantPackedA(in *cpuinfo.Info) bool {
 	panels := ceilDiv(p.n, p.kern.b.nr)
 	kc := min(p.k, p.kn.kcMax)
@@ -195,21 +220,26 @@ func (p *product) wantPackedA(in *cpuinfo.Info) bool {
 // Do runs one item of the packing phase or one block of the computing phase.
 func (p *product) Do(worker, job int) {
 	if !p.packing {
-		p.compute(&p.workers[worker], job)
+		p.compute(worker, job)
 		return
 	}
 	if job < p.aItems {
-		p.packStrip(job)
+		row, h := p.strip(job)
+		dst := unsafe.Add(p.aPacked, row*ceilDiv(p.kp, p.kern.a.kr)*4)
+		packStrip(dst, &p.a, p.kern, p.m0+row, h, p.k0, p.kp)
 		return
 	}
 	panel := job - p.aItems
-	dst := p.bPacked
-	if p.packB {
-		dst = unsafe.Add(dst, panel*p.panelBytes())
-	} else {
+	if !p.packB {
 		panel = p.panels - 1
+		packPanelB(p.bPacked, &p.b, p.kern.b, p.n0+panel*p.kern.b.nr, p.k0, p.kp)
+		return
 	}
-	packBPanel(dst, &p.b, p.kern.b, p.n0+panel*p.kern.b.nr, p.k0, p.kp)
+	dst := unsafe.Add(p.bPacked, panel*p.panelBytes())
+	packPanelB(dst, &p.b, p.kern.b, p.n0+panel*p.kern.b.nr, p.k0, p.kp)
+	if p.kern.acc == S32 {
+		columnSums(unsafe.Add(p.sums, panel*p.kern.b.nr*4), dst, p.kern.b, p.kp)
+	}
 }
 
 // panelBytes is the size of a panel that this call packs.
@@ -217,54 +247,66 @@ func (p *product) panelBytes() int {
 	return ceilDiv(p.kp, p.kern.b.kr) * p.kern.b.step()
 }
 
-// packStrip packs one strip of A: for each step the h groups of its rows.
-func (p *product) packStrip(s int) {
-	row, h := p.strip(s)
-	dst := unsafe.Add(p.aPacked, row*p.kp*4)
-	packPanel[uint32](dst, p.a.at(p.m0+row, p.k0), p.a.RowStride, p.a.ColStride, h, h, p.kp, 1, 0)
-}
-
-// packBPanel packs the panel of B that starts at column j, for depth values of k from k0 on.
-func packBPanel(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth int) {
-	live := min(f.nr, b.Cols-j)
-	src := b.at(k0, j)
-	switch b.typ.Size() {
-	case 4:
-		packPanel[uint32](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
-	case 2:
-		packPanel[uint16](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
-	default:
-		packPanel[uint8](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
-	}
-}
-
 // compute does one block of C for all of k in the part.
-func (p *product) compute(w *worker, job int) {
+func (p *product) compute(worker, job int) {
 	kern := p.kern
-	nr := kern.b.nr
+	nr, kr := kern.b.nr, kern.a.kr
 	s0 := job / p.gn * p.bl.mc
 	s1 := min(s0+p.bl.mc, p.strips)
 	p0 := job % p.gn * p.bl.nc
 	p1 := min(p0+p.bl.nc, p.panels)
-	args := &w.args
-	args.ldc = p.c.RowStride * 4
-
+	args := &p.workers[worker].args
 	tail := nr
 	if p1 == p.panels {
 		tail = p.tail
 	}
-	for t0 := 0; t0 < p.kp; t0 += p.bl.kc {
-		kc := min(p.bl.kc, p.kp-t0)
-		acc := 0
-		if p.acc || p.k0+t0 > 0 {
-			acc = 1
+	cols := (p1-p0-1)*nr + tail
+	private := unsafe.Add(p.private, worker*p.privateStep)
+	sums := unsafe.Add(private, p.widenBytes)
+	firstRow, _ := p.strip(s0)
+	if p.scratch {
+		args.ldc = (p1 - p0) * nr * 4
+	} else {
+		args.ldc = p.c.RowStride * 4
+	}
+	steps := ceilDiv(p.kp, kr)
+	for t0 := 0; t0 < steps; t0 += p.bl.kc {
+		kc := min(p.bl.kc, steps-t0)
+		first := p.k0 == 0 && t0 == 0
+		last := p.k0+p.kp == p.k && t0+kc == steps
+		if p.widen {
+			p.widenChunk(private, p0, p1, t0, kc)
 		}
 		for s := s0; s < s1; s++ {
 			row, h := p.strip(s)
-			args.k, args.acc = kc, acc
+			args.k, args.acc, args.fold = kc, 1, 0
+			if first {
+				if !p.acc || p.scratch {
+					args.acc = 0
+				}
+				if kern.acc == S32 {
+					args.fold = -int(p.aZero)
+					if kern.flip && p.a.typ == S8 {
+						args.fold -= 128
+					}
+				}
+			}
 			args.a, args.ars, args.acs = p.addrA(row, h, t0)
-			args.c = p.c.at(p.m0+row, p.n0+p0*nr)
-			p.sweep(args, h, p0, p1, t0, tail)
+			if p.scratch {
+				args.c = unsafe.Add(sums, (row-firstRow)*args.ldc)
+			} else {
+				args.c = p.c.at(p.m0+row, p.n0+p0*nr)
+			}
+			if p.widen {
+				args.bks, args.bps = kern.b.step(), kc*kern.b.step()
+				args.b, args.comp = private, nil
+				kern.run(args, h, p1-p0, tail)
+			} else {
+				p.sweep(args, h, p0, p1, t0, tail)
+			}
+			if last && (p.scratch || p.epi != nil) {
+				p.finish(sums, row, h, row-firstRow, args.ldc, p.n0+p0*nr, cols)
+			}
 		}
 	}
 }
@@ -273,24 +315,32 @@ func (p *product) compute(w *worker, job int) {
 func (p *product) addrA(row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
 	switch {
 	case p.pa != nil:
-		return p.pa.addr(p.m0+row, h, p.k0+t0)
+		return p.pa.addr(row, h, t0)
 	case p.packA:
-		return unsafe.Add(p.aPacked, (row*p.kp+t0*h)*4), 4, 4 * h
+		return unsafe.Add(p.aPacked, (row*ceilDiv(p.kp, p.kern.a.kr)+t0*h)*4), 4, 4 * h
 	}
 	return p.a.at(p.m0+row, p.k0+t0), p.a.RowStride * 4, p.a.ColStride * 4
 }
 
-// sweep runs the kernel for one strip over the panels p0 to p1.
+// sweep runs the kernel for one strip over the panels p0 to p1 of a B that needs no widening.
 func (p *product) sweep(args *kargs, h, p0, p1, t0, tail int) {
 	f := p.kern.b
+	k := p.k0 + t0*p.kern.a.kr
+	args.comp = nil
 	switch {
 	case p.pb != nil:
 		args.bks, args.bps = f.step(), p.pb.stride
-		args.b = p.pb.addr(p.n0/f.nr+p0, p.k0+t0)
+		args.b = p.pb.addr(p.n0/f.nr+p0, k)
+		if p.kern.acc == S32 {
+			args.comp = unsafe.Pointer(&p.pb.sums[p.n0+p0*f.nr])
+		}
 		p.kern.run(args, h, p1-p0, tail)
 	case p.packB:
 		args.bks, args.bps = f.step(), p.panelBytes()
-		args.b = unsafe.Add(p.bPacked, p0*args.bps+t0/f.kr*args.bks)
+		args.b = unsafe.Add(p.bPacked, p0*args.bps+t0*p.kern.a.kr/f.kr*args.bks)
+		if p.kern.acc == S32 {
+			args.comp = unsafe.Add(p.sums, p0*f.nr*4)
+		}
 		p.kern.run(args, h, p1-p0, tail)
 	default:
 		args.bks, args.bps = p.b.RowStride*4, f.nr*4
@@ -299,14 +349,86 @@ func (p *product) sweep(args *kargs, h, p0, p1, t0, tail int) {
 			whole--
 		}
 		if whole > 0 {
-			args.b = p.b.at(p.k0+t0, p.n0+p0*f.nr)
+			args.b = p.b.at(k, p.n0+p0*f.nr)
 			p.kern.run(args, h, whole, f.nr)
 		}
 		if tail < f.nr {
 			args.c = unsafe.Add(c, whole*f.nr*4)
 			args.bks = f.step()
-			args.b = unsafe.Add(p.bPacked, t0/f.kr*args.bks)
+			args.b = unsafe.Add(p.bPacked, t0*args.bks)
 			p.kern.run(args, h, 1, tail)
+		}
+	}
+}
+
+// widenChunk turns the chunk of packed bf16 or f16 panels into f32 panels in the worker's own memory, which is small enough to
+// stay in L2; every strip of the block then reads them there.
+func (p *product) widenChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
+	f := p.pb.f
+	step := kc * p.kern.b.step()
+	for panel := p0; panel < p1; panel++ {
+		src := p.pb.addr(p.n0/f.nr+panel, p.k0+t0)
+		p.vec.widenPanel(unsafe.Add(dst, (panel-p0)*step), src, f, kc)
+	}
+}
+
+// finish runs the epilogue for h rows of a block and moves them to C where they are not there yet.
+func (p *product) finish(sums unsafe.Pointer, row, h, srow, ldc, col, cols int) {
+	e := p.epi
+	for r := range h {
+		i := p.m0 + row + r
+		var x []float32
+		if p.scratch {
+			x = unsafe.Slice((*float32)(unsafe.Add(sums, (srow+r)*ldc)), cols)
+		} else {
+			x = p.c.row(i, col, cols)
+		}
+		if p.kern.acc == S32 {
+			if p.c.typ == S32 {
+				p.storeInts(x, i, col)
+				continue
+			}
+			p.vec.fromS32(x)
+		}
+		if p.scaled {
+			p.combine(x, i, col)
+		}
+		scale, zero := float32(1), int32(0)
+		if e != nil {
+			e.apply(p.vec, x, i, col)
+			if e.After.typ != 0 {
+				p.vec.add(x, e.After.row(i, col, cols))
+			}
+			if e.OutScale != 0 {
+				scale = e.OutScale
+			}
+			zero = e.OutZero
+		}
+		if p.scratch {
+			store(p.vec, &p.c, x, i, col, scale, zero)
+		}
+	}
+}
+
+// combine makes alpha*x + beta*C of finished sums.
+func (p *product) combine(x []float32, i, col int) {
+	for j := range x {
+		v := float32(p.alpha * x[j])
+		if p.beta != 0 {
+			v += float32(p.beta * *(*float32)(p.c.at(i, col+j)))
+		}
+		x[j] = v
+	}
+}
+
+// storeInts moves integer sums to C, which may have any strides.
+func (p *product) storeInts(x []float32, i, col int) {
+	for j := range x {
+		s, d := (*int32)(unsafe.Pointer(&x[j])), (*int32)(p.c.at(i, col+j))
+		if p.acc {
+			*d += *s
+		} else {
+			*d = *s
 		}
 	}
 }

@@ -57,19 +57,24 @@ type kernel struct {
 	name string
 	isa  cpuinfo.ISA
 	need func(*cpuinfo.Features) bool // nil: the level is enough
-	a    Type                         // A as the kernel reads it: f32, bf16 pairs, u8 or s16 groups
-	aK   int                          // values of k in the 4 bytes of one step of A
+	a    format                       // A as the kernel reads it; nr is 0
 	b    format
 	acc  Type // type of the sums
 	mr   int  // most rows
+	flip bool // s8 values of A are read as u8, 128 more
 
 	full, half []func(*kargs) // by height 1..mr; half computes only the lower nr/2 columns of a last panel
 	wide       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP      []int
-
-	packedA bool // A must be packed: the kernel wants groups or contiguous rows
-	exact   bool // sums are one ascending chain of fused multiply-adds (f32), or integers
 }
+
+// The forms in which kernels read A. A step is always 4 bytes.
+var (
+	aF32  = format{elem: F32, kr: 1}
+	aBF16 = format{elem: BF16, kr: 2}
+	aU8   = format{elem: U8, kr: 4}
+	aS16  = format{elem: s16, kr: 2}
+)
 
 // run computes a strip of h rows against panels, of which the last has tail columns, choosing the widest functions.
 func (k *kernel) run(p *kargs, h, panels, tail int) {
@@ -113,5 +118,85 @@ func (p *kargs) advance(n, nr int) {
 	}
 }
 
-// kernels returns those of this build, best first.
-func kernels() []*kernel { return append(archKernels(), portableKernels()...) }
+// allKernels are those of this build, best first.
+var allKernels = append(archKernels(), portableKernels()...)
+
+// find returns the best kernel that reads A and B in these forms, of a level not above isa, or nil. An nr of 0 means any.
+func find(isa cpuinfo.ISA, a, b format) *kernel {
+	in := cpuinfo.Get()
+	for _, k := range allKernels {
+		if k.a == a && k.b.elem == b.elem && k.b.kr == b.kr && (b.nr == 0 || k.b.nr == b.nr) && k.isa <= isa && in.Has(k.isa) &&
+			(k.need == nil || k.need(&in.Features)) {
+			return k
+		}
+	}
+	return nil
+}
+
+// engine says how products of one pair of types run on one level.
+type engine struct {
+	pack format  // what B is packed as
+	main *kernel // for many rows; when it reads another format than pack, chunks of B are widened for it
+	low  *kernel // for few rows; reads pack
+}
+
+// BF16Mode chooses how products of two bf16 operands are computed.
+type BF16Mode uint8
+
+// Widening multiplies in float32, with the order of sums of the package. Dot uses VDPBF16PS or BFDOT, which add pairs, flush
+// subnormals and so differ in the last places. Auto takes the faster one on this processor.
+const (
+	Auto BF16Mode = iota
+	Widen
+	Dot
+)
+
+// engineFor returns the engine for operand types; f, when it is not zero, is the format that B has been packed in.
+func engineFor(isa cpuinfo.ISA, a, b Type, f format, mode BF16Mode) (engine, error) {
+	var e engine
+	float := a == F32 || a == BF16 || a == F16
+	switch {
+	case b == F32 && float:
+		e.main = find(isa, aF32, format{F32, f.nr, 1})
+		e.low = e.main
+	case (b == BF16 || b == F16) && float:
+		e.main = find(isa, aF32, format{F32, f.nr, 1})
+		if e.main != nil {
+			kr := 1
+			if b == BF16 {
+				kr = 2
+			}
+			e.low = find(isa, aF32, format{b, e.main.b.nr, kr})
+		}
+		if a == BF16 && b == BF16 && e.low != nil {
+			in := cpuinfo.Get()
+			if mode == Auto && in.Features.VPDPFast {
+				mode = Dot
+			}
+			if mode == Dot {
+				if k := find(isa, aBF16, e.low.b); k != nil {
+					e.main, e.low = k, k
+				}
+			}
+		}
+	case b == S8 && (a == S8 || a == U8):
+		for _, k := range allKernels {
+			if k.b.elem == S8 && (f.nr == 0 || f == k.b) {
+				if k = find(isa, k.a, k.b); k != nil {
+					e.main, e.low = k, k
+					break
+				}
+			}
+		}
+	default:
+		return e, fmt.Errorf("gemm: no product of %v by %v: want f32, bf16 or f16 by f32, bf16 or f16; or u8 or s8 by s8", a, b)
+	}
+	if e.main == nil || e.low == nil {
+		if f.nr != 0 {
+			return e, fmt.Errorf("gemm: B was packed as %v, which no kernel of %v reads: pack it again for this processor", f, isa)
+		}
+		return e, fmt.Errorf("gemm: no kernel of %v for %v by %v", isa, a, b)
+	}
+	e.pack = e.low.b
+	return e, nil
+}

@@ -5,14 +5,51 @@ package gemm
 import "github.com/tessera-go/tessera/internal/cpuinfo"
 
 func archKernels() []*kernel {
+	vnni := func(f *cpuinfo.Features) bool { return f.AVX512VNNI }
+	bf16 := func(f *cpuinfo.Features) bool { return f.AVX512BF16 }
+	// A low strip takes several panels at once, so that at least eight sums are in flight.
+	wide512 := []int{0, 4, 2, 2}
+	wide256 := []int{0, 3, 2}
 	return []*kernel{
 		{
-			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: F32, aK: 1, b: format{F32, 32, 1}, acc: F32, mr: 14,
-			full: f32AVX512full[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: []int{0, 4, 2, 2}, exact: true,
+			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
+			full: f32AVX512full[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "f32_f32_6x16k1__avx2", isa: cpuinfo.AVX2, a: F32, aK: 1, b: format{F32, 16, 1}, acc: F32, mr: 6,
-			full: f32AVX2full[:], half: f32AVX2half[:], wide: f32AVX2wide[:], wideP: []int{0, 3, 2}, exact: true,
+			name: "f32_bf16_13x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 13,
+			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512wide[:], wideP: wide512,
+		},
+		{
+			name: "f32_f16_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 14,
+			full: f16AVX512full[:], half: f16AVX512half[:], wide: f16AVX512wide[:], wideP: wide512,
+		},
+		{
+			name: "bf16_bf16_14x32k2__avx512bf16", isa: cpuinfo.AVX512, need: bf16, a: aBF16, b: format{BF16, 32, 2}, acc: F32,
+			mr: 14, full: dotBF16AVX512full[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
+		},
+		{
+			name: "u8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aU8, b: format{S8, 32, 4}, acc: S32, mr: 14,
+			flip: true, full: dot8AVX512full[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
+		},
+		{
+			name: "u8_s8_6x16k4__avxvnni", isa: cpuinfo.AVXVNNI, a: aU8, b: format{S8, 16, 4}, acc: S32, mr: 6,
+			flip: true, full: vnni8AVX2full[:], half: vnni8AVX2half[:], wide: vnni8AVX2wide[:], wideP: wide256,
+		},
+		{
+			name: "f32_f32_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F32, 16, 1}, acc: F32, mr: 6,
+			full: f32AVX2full[:], half: f32AVX2half[:], wide: f32AVX2wide[:], wideP: wide256,
+		},
+		{
+			name: "f32_bf16_6x16k2__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{BF16, 16, 2}, acc: F32, mr: 6,
+			full: bf16AVX2full[:], half: bf16AVX2half[:], wide: bf16AVX2wide[:], wideP: wide256,
+		},
+		{
+			name: "f32_f16_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F16, 16, 1}, acc: F32, mr: 6,
+			full: f16AVX2full[:], half: f16AVX2half[:], wide: f16AVX2wide[:], wideP: wide256,
+		},
+		{
+			name: "s16_s8_6x16k2__avx2", isa: cpuinfo.AVX2, a: aS16, b: format{S8, 16, 2}, acc: S32, mr: 6,
+			full: madd8AVX2full[:], half: madd8AVX2half[:], wide: madd8AVX2wide[:], wideP: wide256,
 		},
 	}
 }

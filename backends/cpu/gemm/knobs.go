@@ -19,6 +19,7 @@ type knobs struct {
 	aPackSpan     int
 	aPackPanels   int
 	bPackRows     int
+	lowRows       int
 }
 
 // knob describes one field: its variable, default, bounds, and why the default is what it is.
@@ -51,6 +52,8 @@ var knobTable = []knob{
 		"panels of B that must use a strip of a column-major A before packing pays"},
 	{func(k *knobs) *int { return &k.bPackRows }, "TESSERA_B_PACK_ROWS", 48, 1, 1 << 30,
 		"rows of A from which a row-major B is packed: with fewer, reading it in place costs less than the copy"},
+	{func(k *knobs) *int { return &k.lowRows }, "TESSERA_LOW_ROWS", 16, 0, 1 << 30,
+		"rows of A up to which bf16 and f16 weights are widened in registers: with more, widening a chunk once is cheaper"},
 }
 
 var readKnobs = sync.OnceValue(func() *knobs {

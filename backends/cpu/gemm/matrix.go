@@ -19,13 +19,14 @@ const (
 	U8
 	S32
 	numTypes
+	s16 // how some kernels read A
 )
 
-var typeNames = [numTypes]string{"none", "f32", "bf16", "f16", "s8", "u8", "s32"}
-var typeSizes = [numTypes]int{0, 4, 2, 2, 1, 1, 4}
+var typeNames = [...]string{"none", "f32", "bf16", "f16", "s8", "u8", "s32", numTypes: "none", s16: "s16"}
+var typeSizes = [...]int{0, 4, 2, 2, 1, 1, 4, numTypes: 0, s16: 2}
 
 func (t Type) String() string {
-	if t < numTypes {
+	if int(t) < len(typeNames) {
 		return typeNames[t]
 	}
 	return fmt.Sprintf("Type(%d)", uint8(t))
@@ -33,7 +34,7 @@ func (t Type) String() string {
 
 // Size returns the bytes of one element.
 func (t Type) Size() int {
-	if t < numTypes {
+	if int(t) < len(typeSizes) {
 		return typeSizes[t]
 	}
 	return 0

@@ -77,3 +77,95 @@ func clearPad[T word](out []T, live, width, depth, kr int) {
 		clear(out[(g*width+live)*kr : (g+1)*width*kr])
 	}
 }
+
+// packStrip packs h rows of A from row on, depth values of k from k0 on, as the kernel reads them: for each step the groups of
+// its rows, 4 bytes each.
+func packStrip(dst unsafe.Pointer, a *Matrix, kern *kernel, row, h, k0, depth int) {
+	src := a.at(row, k0)
+	lead, deep := a.RowStride, a.ColStride
+	f := kern.a
+	switch {
+	case f.elem == a.typ && f.elem == F32:
+		packPanel[uint32](dst, src, lead, deep, h, h, depth, 1, 0)
+	case f.elem == F32:
+		convert := fromBF16
+		if a.typ == F16 {
+			convert = fromF16
+		}
+		out := unsafe.Slice((*float32)(dst), depth*h)
+		for i := range h {
+			for t := range depth {
+				out[t*h+i] = convert(*(*uint16)(unsafe.Add(src, (i*lead+t*deep)*2)))
+			}
+		}
+	case f.elem == BF16:
+		packPanel[uint16](dst, src, lead, deep, h, h, depth, f.kr, 0)
+	case f.elem == U8:
+		var flip uint8
+		if a.typ == S8 {
+			flip = 0x80
+		}
+		packPanel(dst, src, lead, deep, h, h, depth, f.kr, flip)
+	default: // s16 pairs
+		steps := ceilDiv(depth, 2)
+		out := unsafe.Slice((*int16)(dst), steps*h*2)
+		clear(out[(steps-1)*h*2:])
+		for i := range h {
+			for t := range depth {
+				s := unsafe.Add(src, i*lead+t*deep)
+				v := int16(*(*uint8)(s))
+				if a.typ == S8 {
+					v = int16(*(*int8)(s))
+				}
+				out[(t/2*h+i)*2+t%2] = v
+			}
+		}
+	}
+}
+
+// packPanelB packs the panel of B that starts at column j, depth values of k from k0 on. bf16 and f16 are widened when f is f32.
+func packPanelB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth int) {
+	live := min(f.nr, b.Cols-j)
+	src := b.at(k0, j)
+	switch {
+	case f.elem != b.typ:
+		convert := fromBF16
+		if b.typ == F16 {
+			convert = fromF16
+		}
+		out := unsafe.Slice((*float32)(dst), depth*f.nr)
+		if live < f.nr {
+			clearPad(out32(out), live, f.nr, depth, 1)
+		}
+		for t := range depth {
+			for i := range live {
+				out[t*f.nr+i] = convert(*(*uint16)(unsafe.Add(src, (i*b.ColStride+t*b.RowStride)*2)))
+			}
+		}
+	case b.typ == F32:
+		packPanel[uint32](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
+	case b.typ == S8:
+		packPanel[uint8](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
+	default:
+		packPanel[uint16](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
+	}
+}
+
+func out32(x []float32) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
+
+// columnSums adds the columns of a packed int8 panel into sums, one int32 a column.
+func columnSums(sums, panel unsafe.Pointer, f format, depth int) {
+	out := unsafe.Slice((*int32)(sums), f.nr)
+	clear(out)
+	in := unsafe.Slice((*int8)(panel), ceilDiv(depth, f.kr)*f.step())
+	for len(in) > 0 {
+		for j := range out {
+			for t := range f.kr {
+				out[j] += int32(in[j*f.kr+t])
+			}
+		}
+		in = in[f.step():]
+	}
+}

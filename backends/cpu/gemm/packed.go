@@ -1,22 +1,29 @@
 package gemm
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"unsafe"
 
-	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/internal/par"
 )
 
 // PackedB holds an operand B (weights) in the order of one kernel format. It is read-only and may be used by any number of
-// goroutines at once. A panel holds all of k, so that the blocking of a later call is free.
+// goroutines at once. A panel holds all of k, so that the blocking of a later call is free. bf16 and f16 weights stay two
+// bytes an element.
 type PackedB struct {
-	N, K    int
-	f       format
-	stride  int // bytes between panels
-	data    []byte
+	f      format
+	n, k   int
+	stride int     // bytes between panels
+	data   []byte  // the panels
+	sums   []int32 // s8: the sum of each column, with which the offset of A is taken out again
+	storage
+}
+
+// storage is memory that may lie outside the Go heap.
+type storage struct {
 	mapped  *mem.Mapping
 	cleanup runtime.Cleanup
 }
@@ -25,38 +32,74 @@ type PackedB struct {
 // of two, all of them would share a fraction of it.
 const panelSkew = 9 * 64
 
-// PackB packs b, K x N of any strides, for products on this processor. o may be nil; its ISA and Threads count.
+// PackB packs b, K x N of any strides, for products on this processor at the instruction level of o (which may be nil).
+// For b in s8, A may be s8 or u8; for f32, bf16 and f16 it may be any of those three.
 func PackB(b Matrix, o *Options) (*PackedB, error) {
 	if err := b.check("B"); err != nil {
 		return nil, err
 	}
-	kern, err := pick(b.typ, b.typ, o.isa())
+	a := F32
+	if b.typ == S8 {
+		a = S8
+	}
+	isa, err := o.isa()
 	if err != nil {
 		return nil, err
 	}
-	p := &PackedB{N: b.Cols, K: b.Rows, f: kern.b}
-	panels := ceilDiv(p.N, p.f.nr)
-	bytes, ok1 := mem.Mul(ceilDiv(p.K, p.f.kr), p.f.step())
-	bytes, ok2 := mem.Add(bytes, panelSkew)
-	total, ok3 := mem.Mul(bytes, panels)
-	if !ok1 || !ok2 || !ok3 {
-		return nil, fmt.Errorf("gemm: packing B of %d x %d: size %w", p.K, p.N, mem.ErrOverflow)
+	e, err := engineFor(isa, a, b.typ, format{}, Auto)
+	if err != nil {
+		return nil, err
 	}
-	p.stride = roundUp(bytes, mem.Align)
-	if total < mapFrom {
-		p.data = mem.Bytes(p.stride * panels)
-	} else {
-		m, err := mem.Anonymous(p.stride * panels)
-		if err != nil {
-			return nil, fmt.Errorf("gemm: packing B: %w", err)
-		}
-		p.mapped, p.data = m, m.Data()
-		p.cleanup = runtime.AddCleanup(p, func(m *mem.Mapping) { m.Close() }, m)
+	p := &PackedB{n: b.Cols, k: b.Rows, f: e.pack}
+	panels, total, ok := p.layout()
+	if !ok {
+		return nil, fmt.Errorf("gemm: packing B of %d x %d: size %w", p.k, p.n, mem.ErrOverflow)
 	}
-	if p.K > 0 {
+	if p.data, err = allocate(p, &p.storage, total); err != nil {
+		return nil, fmt.Errorf("gemm: packing B of %d x %d: %w", p.k, p.n, err)
+	}
+	if b.typ == S8 {
+		p.sums = make([]int32, panels*p.f.nr)
+	}
+	if p.k > 0 {
 		par.Run(o.threads(), panels, &packJob{p, b})
 	}
 	return p, nil
+}
+
+// layout sets the stride and returns the number of panels and the bytes of all.
+func (p *PackedB) layout() (panels, total int, ok bool) {
+	panels = ceilDiv(p.n, p.f.nr)
+	bytes, ok1 := mem.Mul(ceilDiv(p.k, p.f.kr), p.f.step())
+	bytes, ok2 := mem.Add(bytes, panelSkew)
+	bytes, ok3 := mem.RoundUp(bytes, mem.Align)
+	total, ok4 := mem.Mul(bytes, panels)
+	p.stride = bytes
+	return panels, total, ok1 && ok2 && ok3 && ok4
+}
+
+// allocate returns n bytes aligned to 64, outside the heap when they are many; then the owner's end releases them.
+func allocate[T any](owner *T, b *storage, n int) ([]byte, error) {
+	if n < mapFrom {
+		return mem.Bytes(n), nil
+	}
+	m, err := mem.Anonymous(n)
+	if err != nil {
+		return nil, err
+	}
+	b.mapped = m
+	b.cleanup = runtime.AddCleanup(owner, func(m *mem.Mapping) { m.Close() }, m)
+	return m.Data(), nil
+}
+
+func (b *storage) release() error {
+	if b.mapped == nil {
+		return nil
+	}
+	b.cleanup.Stop()
+	m := b.mapped
+	b.mapped = nil
+	return m.Close()
 }
 
 type packJob struct {
@@ -65,48 +108,95 @@ type packJob struct {
 }
 
 func (j *packJob) Do(_, panel int) {
-	packBPanel(j.p.addr(panel, 0), &j.b, j.p.f, panel*j.p.f.nr, 0, j.p.K)
+	p := j.p
+	packPanelB(p.addr(panel, 0), &j.b, p.f, panel*p.f.nr, 0, p.k)
+	if p.sums != nil {
+		columnSums(unsafe.Pointer(&p.sums[panel*p.f.nr]), p.addr(panel, 0), p.f, p.k)
+	}
 }
 
-// addr returns where step k0 of a panel lies.
-func (p *PackedB) addr(panel, k0 int) unsafe.Pointer {
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), panel*p.stride+k0/p.f.kr*p.f.step())
+// addr returns where the step that holds k begins in a panel.
+func (p *PackedB) addr(panel, k int) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), panel*p.stride+k/p.f.kr*p.f.step())
 }
+
+// Dims returns K and N.
+func (p *PackedB) Dims() (k, n int) { return p.k, p.n }
+
+// Type returns the type of the elements.
+func (p *PackedB) Type() Type { return p.f.elem }
+
+// Format names the layout: type, columns of a panel, k of a group.
+func (p *PackedB) Format() string { return p.f.String() }
 
 // Bytes returns the memory that the packed operand takes.
-func (p *PackedB) Bytes() int { return len(p.data) }
+func (p *PackedB) Bytes() int { return len(p.data) + 4*len(p.sums) }
 
-// Close releases the memory; no product may use it any more. Without Close it is released by the garbage collector.
+// Close releases the memory; no product may use it any more. Without Close the garbage collector releases it.
 func (p *PackedB) Close() error {
-	p.data = nil
-	if p.mapped == nil {
-		return nil
-	}
-	p.cleanup.Stop()
-	m := p.mapped
-	p.mapped = nil
-	return m.Close()
+	p.data, p.sums = nil, nil
+	return p.release()
 }
 
-// PackedA holds an operand A in the order of one kernel.
+// PackedA holds an operand A in the order of one kernel. It serves products whose A is the constant.
 type PackedA struct {
-	M, K int
+	kern *kernel
+	typ  Type // before packing: it decides on the offset
+	m, k int
 	data []byte
+	storage
 }
 
-func (p *PackedA) addr(row, h, t0 int) (unsafe.Pointer, int, int) {
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), (row*p.K+t0*h)*4), 4, 4 * h
-}
-
-// pick chooses the kernel for operands of the types at a level: the best one whose level does not exceed it.
-func pick(a, b Type, isa cpuinfo.ISA) (*kernel, error) {
-	in := cpuinfo.Get()
-	for _, k := range allKernels {
-		if k.a == a && k.b.elem == b && k.isa <= isa && in.Has(k.isa) && (k.need == nil || k.need(&in.Features)) {
-			return k, nil
+// PackA packs a, M x K of any strides, for products by a B of type b at the instruction level of o (which may be nil).
+func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
+	if err := a.check("A"); err != nil {
+		return nil, err
+	}
+	isa, err := o.isa()
+	if err != nil {
+		return nil, err
+	}
+	e, err := engineFor(isa, a.typ, b, format{}, o.bf16())
+	if err != nil {
+		return nil, err
+	}
+	p := &PackedA{kern: e.main, typ: a.typ, m: a.Rows, k: a.Cols}
+	total, ok := mem.Mul(p.m, p.steps(), 4)
+	if !ok {
+		return nil, fmt.Errorf("gemm: packing A of %d x %d: size %w", p.m, p.k, mem.ErrOverflow)
+	}
+	if p.data, err = allocate(p, &p.storage, total); err != nil {
+		return nil, fmt.Errorf("gemm: packing A of %d x %d: %w", p.m, p.k, err)
+	}
+	if total > 0 {
+		cut := product{kern: p.kern}
+		cut.cutRows(p.m)
+		for s := range cut.strips {
+			row, h := cut.strip(s)
+			dst, _, _ := p.addr(row, h, 0)
+			packStrip(dst, &a, p.kern, row, h, 0, p.k)
 		}
 	}
-	return nil, fmt.Errorf("gemm: no kernel for %v x %v", a, b)
+	return p, nil
 }
 
-var allKernels = kernels()
+func (p *PackedA) steps() int { return ceilDiv(p.k, p.kern.a.kr) }
+
+// addr returns where the strip of h rows from row on holds step t0, and the strides there.
+func (p *PackedA) addr(row, h, t0 int) (unsafe.Pointer, int, int) {
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), (row*p.steps()+t0*h)*4), 4, 4 * h
+}
+
+// Dims returns M and K.
+func (p *PackedA) Dims() (m, k int) { return p.m, p.k }
+
+// Bytes returns the memory that the packed operand takes.
+func (p *PackedA) Bytes() int { return len(p.data) }
+
+// Close releases the memory; no product may use it any more. Without Close the garbage collector releases it.
+func (p *PackedA) Close() error {
+	p.data = nil
+	return p.release()
+}
+
+var errClosed = errors.New("gemm: the packed operand is nil or closed")

@@ -10,12 +10,32 @@ import (
 // The portable kernels are the twins of the assembly: the same contract, the same bits.
 
 func portableKernels() []*kernel {
-	return []*kernel{
-		{
-			name: "f32_f32_4x8k1__portable", isa: cpuinfo.Portable, a: F32, aK: 1, b: format{F32, 8, 1}, acc: F32, mr: 4,
-			full: twins(4, func(h int) func(*kargs) { return twinF32(h, 8) }), exact: true,
-		},
+	const mr, nr = 4, 8
+	var list []*kernel
+	for _, k := range []kernel{
+		{name: "f32_f32_4x8k1__portable", a: aF32, b: format{F32, nr, 1}, acc: F32},
+		{name: "f32_bf16_4x8k2__portable", a: aF32, b: format{BF16, nr, 2}, acc: F32},
+		{name: "f32_f16_4x8k1__portable", a: aF32, b: format{F16, nr, 1}, acc: F32},
+		{name: "u8_s8_4x8k4__portable", a: aU8, b: format{S8, nr, 4}, acc: S32, flip: true},
+	} {
+		k.isa, k.mr = cpuinfo.Portable, mr
+		k.full = twins(mr, func(h int) func(*kargs) { return twin(h, k.a, k.b) })
+		list = append(list, &k)
 	}
+	return list
+}
+
+// twin returns the Go kernel of h rows for A and B in these forms.
+func twin(h int, a, b format) func(*kargs) {
+	switch {
+	case a == aF32 && b.elem == F32:
+		return twinF32(h, b.nr)
+	case a == aF32:
+		return twinHalf(h, b)
+	case a == aBF16:
+		return twinDotBF16(h, b)
+	}
+	return twinInt(h, a, b)
 }
 
 // twins makes the table of heights 1 to mr.
@@ -109,4 +129,100 @@ func fma32slow(p, c, s float64) float32 {
 		s = math.Float64frombits(u)
 	}
 	return float32(s)
+}
+
+// eachElement calls f for every row i and column j of every panel, with where that element's row of A, column of B (step 0) and
+// C lie, and advances as a kernel does.
+func (p *kargs) eachElement(h, nr, colBytes int, f func(a, b, c unsafe.Pointer, j int)) {
+	for ; p.panels > 0; p.panels-- {
+		cols := nr
+		if p.panels == 1 {
+			cols = p.tail
+		}
+		for i := range h {
+			for j := range cols {
+				f(unsafe.Add(p.a, i*p.ars), unsafe.Add(p.b, j*colBytes), unsafe.Add(p.c, i*p.ldc+j*4), j)
+			}
+		}
+		if p.panels > 1 {
+			p.advance(1, nr)
+		}
+	}
+}
+
+// twinHalf multiplies f32 by bf16 or f16.
+func twinHalf(h int, b format) func(*kargs) {
+	widen := fromBF16
+	if b.elem == F16 {
+		widen = fromF16
+	}
+	return func(p *kargs) {
+		p.eachElement(h, b.nr, b.kr*2, func(pa, pb, pc unsafe.Pointer, _ int) {
+			var s float32
+			if p.acc != 0 {
+				s = *(*float32)(pc)
+			}
+			for t := range p.k {
+				x := *(*float32)(unsafe.Add(pa, t*p.acs))
+				y := widen(*(*uint16)(unsafe.Add(pb, t/b.kr*p.bks+t%b.kr*2)))
+				s = fma32(x, y, s)
+			}
+			*(*float32)(pc) = s
+		})
+	}
+}
+
+// twinDotBF16 multiplies pairs as VDPBF16PS does: the odd element first, then the even one, each by a fused multiply-add, with
+// subnormal inputs and results taken as zero.
+func twinDotBF16(h int, b format) func(*kargs) {
+	return func(p *kargs) {
+		p.eachElement(h, b.nr, 4, func(pa, pb, pc unsafe.Pointer, _ int) {
+			var s float32
+			if p.acc != 0 {
+				s = *(*float32)(pc)
+			}
+			for t := range p.k {
+				x := *(*[2]uint16)(unsafe.Add(pa, t*p.acs))
+				y := *(*[2]uint16)(unsafe.Add(pb, t*p.bks))
+				for e := 1; e >= 0; e-- {
+					s = flush(fma32(flush(fromBF16(x[e])), flush(fromBF16(y[e])), flush(s)))
+				}
+			}
+			*(*float32)(pc) = s
+		})
+	}
+}
+
+// flush takes a subnormal for zero.
+func flush(v float32) float32 {
+	if math.Float32bits(v)&0x7f800000 == 0 {
+		return math.Float32frombits(math.Float32bits(v) & (1 << 31))
+	}
+	return v
+}
+
+// twinInt multiplies groups of u8 or s16 by groups of s8.
+func twinInt(h int, a, b format) func(*kargs) {
+	return func(p *kargs) {
+		p.eachElement(h, b.nr, b.kr, func(pa, pb, pc unsafe.Pointer, j int) {
+			var s int32
+			if p.acc != 0 {
+				s = *(*int32)(pc)
+			}
+			if p.fold != 0 {
+				s += int32(p.fold) * *(*int32)(unsafe.Add(p.comp, j*4))
+			}
+			for t := range p.k {
+				x, y := unsafe.Add(pa, t*p.acs), unsafe.Add(pb, t*p.bks)
+				if a.elem == U8 {
+					u, v := (*[4]uint8)(x), (*[4]int8)(y)
+					s += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1]) + int32(u[2])*int32(v[2]) + int32(u[3])*int32(v[3])
+				} else {
+					u, v := (*[2]int16)(x), (*[2]int8)(y)
+					s += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1])
+				}
+			}
+			*(*int32)(pc) = s
+		})
+	}
 }

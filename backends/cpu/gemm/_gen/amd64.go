@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Offsets of the fields of kargs; the Go side asserts them.
 const (
@@ -165,6 +168,18 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 		}
 		if i+1 < h {
 			f.p("\tADDQ CX, AX")
+		}
+	}
+	if fam.b == "dot8" {
+		f.p("\tCMPL %d(DI), $0", oFold)
+		f.p("\tJEQ start")
+		f.p("\tMOVQ %d(DI), BX", oComp)
+		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
+		for v := 0; v < n; v++ {
+			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), areg[0], areg[1])
+			for i := 0; i < h; i++ {
+				f.p("\tVPADDD %s, %s, %s", areg[1], acc(i, v), acc(i, v))
+			}
 		}
 	}
 	f.p("\tJMP start")
@@ -385,6 +400,14 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 	for r := firstB + n; r < 16 && len(areg) < 2; r++ {
 		areg = append(areg, fmt.Sprintf("Y%d", r))
 	}
+	product := ""
+	if fam.b == "madd8" {
+		product = fmt.Sprintf("Y%d", firstB+n)
+		areg = areg[1:]
+		if firstB+n+2 < 16 {
+			areg = append(areg, fmt.Sprintf("Y%d", firstB+n+2))
+		}
+	}
 	if len(areg) == 0 {
 		panic("registers: " + name)
 	}
@@ -418,6 +441,11 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 		f.p("\tCMPQ %d(DI), $%d", oTail, cols)
 		f.p("\tJGE %s", label)
 	}
+	afterLoad := "start"
+	integer := fam.b == "vnni8" || fam.b == "madd8"
+	if integer {
+		afterLoad = "compensate"
+	}
 	if short {
 		isShort("loadFull")
 		masks()
@@ -429,7 +457,7 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 				f.p("\tADDQ CX, AX")
 			}
 		}
-		f.p("\tJMP start")
+		f.p("\tJMP %s", afterLoad)
 		f.p("loadFull:")
 	}
 	for i := 0; i < h; i++ {
@@ -440,14 +468,27 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 			f.p("\tADDQ CX, AX")
 		}
 	}
-	f.p("\tJMP start")
+	f.p("\tJMP %s", afterLoad)
 	f.p("fresh:")
 	for i := 0; i < h; i++ {
 		for v := 0; v < n; v++ {
 			f.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
 		}
 	}
-	if h >= 3 {
+	if integer {
+		// fold * column sum joins every sum: the compensation of a signed or shifted A
+		f.p("compensate:")
+		f.p("\tCMPL %d(DI), $0", oFold)
+		f.p("\tJEQ start")
+		f.p("\tMOVQ %d(DI), BX", oComp)
+		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
+		for v := 0; v < n; v++ {
+			f.p("\tVPMULLD %d(BX), %s, %s", v*32, areg[0], breg(v))
+			for i := 0; i < h; i++ {
+				f.p("\tVPADDD %s, %s, %s", breg(v), acc(i, v), acc(i, v))
+			}
+		}
+	} else if h >= 3 {
 		for i := 0; i < h; i++ {
 			f.p("\tPREFETCHT0 (AX)")
 			if i+1 < h {
@@ -460,7 +501,7 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 	f.p("\tMOVQ %d(DI), BX", oB)
 	f.p("\tMOVQ %d(DI), CX", oK)
 	bytesV := 32
-	if fam.b == "f16" {
+	if fam.b == "f16" || fam.b == "madd8" {
 		bytesV = 16
 	}
 	baddr := func(v int) string {
@@ -484,7 +525,15 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 			a := areg[i%len(areg)]
 			f.p("\tVBROADCASTSS %s, %s", rowAddr(i), a)
 			for v := 0; v < n; v++ {
-				f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+				switch fam.b {
+				case "vnni8":
+					f.p("\t%s", encodeVPDPBUSD(breg(v), a, acc(i, v)))
+				case "madd8":
+					f.p("\tVPMADDWD %s, %s, %s", breg(v), a, product)
+					f.p("\tVPADDD %s, %s, %s", product, acc(i, v), acc(i, v))
+				default:
+					f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+				}
 			}
 		}
 		f.p("\tADDQ DX, AX")
@@ -507,6 +556,12 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 		case "f16":
 			for v := 0; v < n; v++ {
 				f.p("\tVCVTPH2PS %s, %s", baddr(v), breg(v))
+			}
+			f.p("\tADDQ SI, BX")
+			rows()
+		case "madd8":
+			for v := 0; v < n; v++ {
+				f.p("\tVPMOVSXBW %s, %s", baddr(v), breg(v))
 			}
 			f.p("\tADDQ SI, BX")
 			rows()
@@ -593,6 +648,9 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 	}
 	f.p("\tADDQ BX, %d(DI)", oB)
 	f.p("\tADDQ $%d, %d(DI)", cols*np*4, oC)
+	if integer {
+		f.p("\tADDQ $%d, %d(DI)", cols*np*4, oComp)
+	}
 	f.p("\tJMP panel")
 	f.p("end:")
 	f.p("\tVZEROUPPER")
@@ -603,26 +661,39 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 func amd64(out string) {
 	const tags = "amd64 && !noasm"
 	{
+		f := &file{}
+		f.peaks()
+		f.write(out, "peak_amd64", tags, "", "")
+	}
+	for _, fam := range []struct {
+		family512
+		mr int
+	}{
+		{family512{"f32", "f32"}, 14},
+		{family512{"bf16", "bf16"}, 13}, // a mask takes one register
+		{family512{"f16", "f16"}, 14},
+		{family512{"dot8", "dot8"}, 14},
+		{family512{"dotBF16", "dotbf16"}, 14},
+	} {
 		f, tables := &file{}, ""
-		fam := family512{"f32", "f32"}
 		full, half, wide := map[int]string{}, map[int]string{}, map[int]string{}
-		for h := 1; h <= 14; h++ {
-			full[h] = f.kernel512(fam, h, 2, 1)
-			half[h] = f.kernel512(fam, h, 1, 1)
+		for h := 1; h <= fam.mr; h++ {
+			full[h] = f.kernel512(fam.family512, h, 2, 1)
+			half[h] = f.kernel512(fam.family512, h, 1, 1)
 			if np := wide512(h); np > 1 {
-				wide[h] = f.kernel512(fam, h, 2, np)
+				wide[h] = f.kernel512(fam.family512, h, 2, np)
 			}
 		}
-		tables += table("f32AVX512full", "are the kernels of one panel, by height.", full, 14)
-		tables += table("f32AVX512half", "compute the lower 16 columns of a last panel.", half, 14)
-		tables += table("f32AVX512wide", "compute several panels at once.", wide, 14)
-		f.write(out, "kernels_f32_avx512_amd64", tags, header, tables)
+		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
+		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
+		tables += table(fam.name+"AVX512wide", "compute several panels at once.", wide, fam.mr)
+		f.write(out, "kernels_"+strings.ToLower(fam.name)+"_avx512_amd64", tags, header, tables)
 	}
-	{
+	for _, fam := range []family512{{"f32", "f32"}, {"bf16", "bf16"}, {"f16", "f16"}, {"vnni8", "vnni8"}, {"madd8", "madd8"}} {
 		f, tables := &file{}, ""
-		fam := family512{"f32", "f32"}
+		const mr = 6
 		full, half, wide := map[int]string{}, map[int]string{}, map[int]string{}
-		for h := 1; h <= 6; h++ {
+		for h := 1; h <= mr; h++ {
 			full[h] = f.kernelAVX2(fam, h, 2, 1)
 			half[h] = f.kernelAVX2(fam, h, 1, 1)
 			switch h {
@@ -632,10 +703,10 @@ func amd64(out string) {
 				wide[h] = f.kernelAVX2(fam, h, 2, 2)
 			}
 		}
-		tables += table("f32AVX2full", "are the kernels of one panel, by height.", full, 6)
-		tables += table("f32AVX2half", "compute the lower 8 columns of a last panel.", half, 6)
-		tables += table("f32AVX2wide", "compute several panels at once.", wide, 6)
-		f.write(out, "kernels_f32_avx2_amd64", tags, header+laneMasks, tables)
+		tables += table(fam.name+"AVX2full", "are the kernels of one panel, by height.", full, mr)
+		tables += table(fam.name+"AVX2half", "compute the lower 8 columns of a last panel.", half, mr)
+		tables += table(fam.name+"AVX2wide", "compute several panels at once.", wide, mr)
+		f.write(out, "kernels_"+fam.name+"_avx2_amd64", tags, header+laneMasks, tables)
 	}
 }
 

@@ -19,6 +19,12 @@ func encodeVDPBF16PS(src, a, dst string) string {
 	return raw(evexRRR(0xF3, 0x38, 0, 0x52, zreg(src), zreg(a), zreg(dst), 512), fmt.Sprintf("VDPBF16PS %s, %s, %s", src, a, dst))
 }
 
+// encodeVPDPBUSD gives the VEX form, which Go's assembler does not know (its own is EVEX): VEX.256.66.0F38.W0 50 /r. a is
+// unsigned, src signed.
+func encodeVPDPBUSD(src, a, dst string) string {
+	return raw(vexRRR(0x66, 0x38, 0, 0x50, zreg(src), zreg(a), zreg(dst), 256), fmt.Sprintf("VPDPBUSD %s, %s, %s (VEX)", src, a, dst))
+}
+
 // evexRRR encodes a register form: rm is ModRM.rm (the last Intel operand), v the second, reg the destination.
 func evexRRR(prefix, opmap, w, op, rm, v, reg, bits int) []byte {
 	pp := map[int]int{0: 0, 0x66: 1, 0xF3: 2, 0xF2: 3}[prefix]
