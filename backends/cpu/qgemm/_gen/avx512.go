@@ -1,0 +1,531 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Offsets of dotArgs.
+const (
+	argA, argAStride, argMeta, argMetaRow    = 0, 8, 16, 24
+	argW, argWPanel, argScale, argScaleSize  = 32, 40, 48, 56
+	argC, argLdc, argBlocks, argAcc, argMask = 64, 72, 80, 88, 96
+)
+
+// widest is the number of panels that the AVX-512 kernels take at once for a number of rows: as many as the registers hold.
+func widest(rows int) int {
+	if rows <= 2 {
+		return 4
+	}
+	return 2
+}
+
+func avx512(dir string) {
+	f := &file{}
+	var table strings.Builder
+	table.WriteString("\n// avx512Dot holds the dot kernels by block (0: 32, 1: 16), minimums, rows, and panels (0: one, 1: the most).\n")
+	table.WriteString("var avx512Dot = [2][2][maxRows + 1][2]func(*dotArgs){\n")
+	for bi, block := range []int{32, 16} {
+		table.WriteString("{\n")
+		for _, min := range []bool{false, true} {
+			table.WriteString("{\n")
+			for rows := 1; rows <= 6; rows++ {
+				fmt.Fprintf(&table, "%d: {", rows)
+				for _, panels := range []int{1, widest(rows)} {
+					name := fmt.Sprintf("dotAVX512b%dr%dp%d", block, rows, panels)
+					if min {
+						name += "min"
+					}
+					dotAVX512(f, name, block, min, rows, panels)
+					fmt.Fprintf(&table, "%s, ", name)
+				}
+				table.WriteString("},\n")
+			}
+			table.WriteString("},\n")
+		}
+		table.WriteString("},\n")
+		_ = bi
+	}
+	table.WriteString("}\n")
+	unpackAVX512(f)
+	scalesAVX512(f)
+	quantizeAVX512(f)
+	f.write(dir, "kernels_avx512_amd64", "amd64 && !noasm", header512, table.String())
+}
+
+const header512 = `
+// Dot kernels: a strip of rows of A against panels of W.
+//
+//	DI args   AX a, rows R8 R9 R10: 1 3 5 strides   BX meta, rows R11 R12 R13 likewise
+//	SI w, CX bytes between panels   R14 scales, DX bytes between panels   R15 blocks to go
+//	(one or two rows, four panels: R9 is three times CX, R12 three times DX)
+`
+
+// row returns the memory operand of a row at an offset from a base.
+func row(off int, base string, r int, s1, s3, s5 string) string {
+	at := fmt.Sprintf("%d(%s)", off, base)
+	switch r {
+	case 0:
+		return at
+	case 1:
+		return at + "(" + s1 + "*1)"
+	case 2:
+		return at + "(" + s1 + "*2)"
+	case 3:
+		return at + "(" + s3 + "*1)"
+	case 4:
+		return at + "(" + s1 + "*4)"
+	default:
+		return at + "(" + s5 + "*1)"
+	}
+}
+
+// panel returns the memory operand of a panel at an offset from a base.
+func panel(off int, base string, v int, p1, p3 string) string {
+	return row(off, base, v, p1, p3, "")
+}
+
+func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
+	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against %d panels over blocks of %d.", rows, panels, block))
+	split := 1 // a single row has few sums: two chains each keep the unit busy
+	if rows == 1 {
+		split = 2
+	}
+	next := 0
+	take := func() int { next++; return next - 1 }
+	var sums [2][6][4]int
+	var acc [6][4]int
+	var w, scale, low [4]int
+	for s := 0; s < split; s++ {
+		for r := 0; r < rows; r++ {
+			for v := 0; v < panels; v++ {
+				sums[s][r][v] = take()
+			}
+		}
+	}
+	for r := 0; r < rows; r++ {
+		for v := 0; v < panels; v++ {
+			acc[r][v] = take()
+		}
+	}
+	for v := 0; v < panels; v++ {
+		w[v] = take()
+	}
+	for v := 0; v < panels; v++ {
+		scale[v] = w[v] // the weights of a block are done with when its scales are read
+	}
+	bcast := [2]int{take(), take()}
+	for v := 0; v < panels; v++ {
+		low[v] = w[v]
+	}
+	if next > 32 {
+		panic(name + ": too many registers")
+	}
+	a := func(off, r int) string { return row(off, "AX", r, "R8", "R9", "R10") }
+	m := func(off, r int) string { return row(off, "BX", r, "R11", "R12", "R13") }
+
+	f.p("\tMOVQ p+0(FP), DI")
+	f.p("\tMOVQ %d(DI), R10", argMask)
+	for v := 0; v < panels; v++ {
+		f.p("\tKMOVW R10, K%d", v+1)
+		if v+1 < panels {
+			f.p("\tSHRQ $16, R10")
+		}
+	}
+	// C, or zeros
+	f.p("\tCMPQ %d(DI), $0", argAcc)
+	f.p("\tJEQ fresh")
+	f.p("\tMOVQ %d(DI), AX", argC)
+	for r := 0; r < rows; r++ {
+		for v := 0; v < panels; v++ {
+			f.p("\tVMOVUPS.Z %d(AX), K%d, Z%d", 64*v, v+1, acc[r][v])
+		}
+		if r+1 < rows {
+			f.p("\tADDQ %d(DI), AX", argLdc)
+		}
+	}
+	f.p("\tJMP start")
+	f.p("fresh:")
+	for r := 0; r < rows; r++ {
+		for v := 0; v < panels; v++ {
+			f.p("\tVPXORD Z%d, Z%d, Z%d", acc[r][v], acc[r][v], acc[r][v])
+		}
+	}
+	f.p("start:")
+	f.p("\tMOVQ %d(DI), AX", argA)
+	f.p("\tMOVQ %d(DI), BX", argMeta)
+	if rows > 1 {
+		f.p("\tMOVQ %d(DI), R8", argAStride)
+		f.p("\tMOVQ %d(DI), R11", argMetaRow)
+	}
+	if rows > 3 {
+		f.p("\tLEAQ (R8)(R8*2), R9")
+		f.p("\tLEAQ (R11)(R11*2), R12")
+	}
+	if rows > 5 {
+		f.p("\tLEAQ (R8)(R8*4), R10")
+		f.p("\tLEAQ (R11)(R11*4), R13")
+	}
+	f.p("\tMOVQ %d(DI), SI", argW)
+	f.p("\tMOVQ %d(DI), R14", argScale)
+	if panels > 1 {
+		f.p("\tMOVQ %d(DI), CX", argWPanel)
+		f.p("\tMOVQ %d(DI), DX", argScaleSize)
+	}
+	if panels > 3 {
+		f.p("\tLEAQ (CX)(CX*2), R9")
+		f.p("\tLEAQ (DX)(DX*2), R12")
+	}
+	f.p("\tMOVQ %d(DI), R15", argBlocks)
+	f.p("block:")
+	for r := 0; r < rows; r++ {
+		f.p("\tVPBROADCASTD %s, Z%d", m(4, r), sums[0][r][0])
+		for v := 1; v < panels; v++ {
+			f.p("\tVMOVDQA64 Z%d, Z%d", sums[0][r][0], sums[0][r][v])
+		}
+		for s := 1; s < split; s++ {
+			for v := 0; v < panels; v++ {
+				f.p("\tVPXORD Z%d, Z%d, Z%d", sums[s][r][v], sums[s][r][v], sums[s][r][v])
+			}
+		}
+	}
+	turn := 0
+	for g := 0; g < block/4; g++ {
+		for v := 0; v < panels; v++ {
+			f.p("\tVMOVDQU64 %s, Z%d", panel(64*g, "SI", v, "CX", "R9"), w[v])
+		}
+		for r := 0; r < rows; r++ {
+			b := bcast[turn%2]
+			turn++
+			f.p("\tVPBROADCASTD %s, Z%d", a(4*g, r), b)
+			for v := 0; v < panels; v++ {
+				f.p("\tVPDPBUSD Z%d, Z%d, Z%d", b, w[v], sums[g%split][r][v])
+			}
+		}
+	}
+	if split == 2 {
+		for v := 0; v < panels; v++ {
+			f.p("\tVPADDD Z%d, Z%d, Z%d", sums[1][0][v], sums[0][0][v], sums[0][0][v])
+		}
+	}
+	for v := 0; v < panels; v++ {
+		f.p("\tVMOVUPS %s, Z%d", panel(0, "R14", v, "DX", "R12"), scale[v])
+	}
+	for r := 0; r < rows; r++ {
+		for v := 0; v < panels; v++ {
+			s := sums[0][r][v]
+			f.p("\tVCVTDQ2PS Z%d, Z%d", s, s)
+			f.p("\tVMULPS Z%d, Z%d, Z%d", scale[v], s, s)
+			f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(0, r), s, acc[r][v])
+		}
+	}
+	step := 64
+	if min {
+		step = 128
+		for v := 0; v < panels; v++ {
+			f.p("\tVMOVUPS %s, Z%d", panel(64, "R14", v, "DX", "R12"), low[v])
+		}
+		for r := 0; r < rows; r++ {
+			for v := 0; v < panels; v++ {
+				f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(8, r), low[v], acc[r][v])
+			}
+		}
+	}
+	f.p("\tADDQ $%d, AX", block)
+	f.p("\tADDQ $16, BX")
+	f.p("\tADDQ $%d, SI", block*16)
+	f.p("\tADDQ $%d, R14", step)
+	f.p("\tDECQ R15")
+	f.p("\tJNE block")
+	f.p("\tMOVQ %d(DI), AX", argC)
+	for r := 0; r < rows; r++ {
+		for v := 0; v < panels; v++ {
+			f.p("\tVMOVUPS Z%d, K%d, %d(AX)", acc[r][v], v+1, 64*v)
+		}
+		if r+1 < rows {
+			f.p("\tADDQ %d(DI), AX", argLdc)
+		}
+	}
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+const unpackParams = "dst, src unsafe.Pointer, units int, table *[16]byte"
+
+// constant broadcasts a 32-bit pattern.
+func (f *file) constant(value uint32, z int) {
+	f.p("\tMOVL $%#x, AX", value)
+	f.p("\tVPBROADCASTD AX, Z%d", z)
+}
+
+// unpackAVX512 writes the functions that spread bits to bytes, a unit of 512 weights at a time.
+func unpackAVX512(f *file) {
+	begin := func(name, doc string) {
+		f.text(name, unpackParams, 32, doc)
+		f.p("\tMOVQ dst+0(FP), DI")
+		f.p("\tMOVQ src+8(FP), SI")
+		f.p("\tMOVQ units+16(FP), CX")
+	}
+	end := func(size int) {
+		f.p("\tADDQ $%d, SI", size)
+		f.p("\tADDQ $512, DI")
+		f.p("\tDECQ CX")
+		f.p("\tJNE loop")
+		f.p("\tVZEROUPPER")
+		f.p("\tRET")
+	}
+	store := func(z, g int) { f.p("\tVMOVDQU64 Z%d, %d(DI)", z, 64*g) }
+	// nibbles leaves groups 0 to 7 in Z0 to Z7.
+	nibbles := func() {
+		for i := 0; i < 4; i++ {
+			f.p("\tVMOVDQU64 %d(SI), Z%d", 64*i, i)
+			f.p("\tVPSRLW $4, Z%d, Z%d", i, i+4)
+			f.p("\tVPANDD Z31, Z%d, Z%d", i, i)
+			f.p("\tVPANDD Z31, Z%d, Z%d", i+4, i+4)
+		}
+	}
+	// pick moves bits from position from to position to of every byte: what else is in the bytes is masked off by the caller.
+	pick := func(src, from, to, dst int) int {
+		switch {
+		case from > to:
+			f.p("\tVPSRLW $%d, Z%d, Z%d", from-to, src, dst)
+		case from < to:
+			f.p("\tVPSLLW $%d, Z%d, Z%d", to-from, src, dst)
+		default:
+			return src
+		}
+		return dst
+	}
+	// merge ors (bits & mask) into z: VPTERNLOGD with 0xEA is A | (B & C) read as bits & mask | z.
+	merge := func(bits, mask, z int) { f.p("\tVPTERNLOGD $0xF8, Z%d, Z%d, Z%d", bits, mask, z) }
+
+	begin("unpackU4AVX512", "spreads nibbles to bytes.")
+	f.constant(0x0f0f0f0f, 31)
+	f.p("loop:")
+	nibbles()
+	for g := 0; g < 8; g++ {
+		store(g, g)
+	}
+	end(256)
+
+	begin("unpackTableAVX512", "spreads nibbles to the bytes of a table.")
+	f.p("\tMOVQ table+24(FP), DX")
+	f.p("\tVBROADCASTI32X4 (DX), Z30")
+	f.constant(0x0f0f0f0f, 31)
+	f.p("loop:")
+	nibbles()
+	for g := 0; g < 8; g++ {
+		f.p("\tVPSHUFB Z%d, Z30, Z%d", g, g)
+		store(g, g)
+	}
+	end(256)
+
+	begin("unpackU5AVX512", "spreads nibbles and a plane of fifth bits to bytes.")
+	f.constant(0x0f0f0f0f, 31)
+	f.constant(0x10101010, 30)
+	f.p("loop:")
+	nibbles()
+	f.p("\tVMOVDQU64 256(SI), Z8")
+	for g := 0; g < 8; g++ {
+		merge(pick(8, g, 4, 9+g%4), 30, g)
+		store(g, g)
+	}
+	end(320)
+
+	begin("unpackU6AVX512", "spreads nibbles and two planes of upper pairs to bytes.")
+	f.constant(0x0f0f0f0f, 31)
+	f.constant(0x30303030, 30)
+	f.p("loop:")
+	nibbles()
+	f.p("\tVMOVDQU64 256(SI), Z8")
+	f.p("\tVMOVDQU64 320(SI), Z9")
+	for g := 0; g < 8; g++ {
+		merge(pick(8+g/4, g%4*2, 4, 10+g%4), 30, g)
+		store(g, g)
+	}
+	end(384)
+
+	pairs := func() {
+		for h := 0; h < 2; h++ {
+			f.p("\tVMOVDQU64 %d(SI), Z%d", 64*h, 8+h)
+		}
+		for g := 0; g < 8; g++ {
+			f.p("\tVPANDD Z31, Z%d, Z%d", pick(8+g/4, g%4*2, 0, g), g)
+		}
+	}
+	begin("unpackU2AVX512", "spreads pairs of bits to bytes.")
+	f.constant(0x03030303, 31)
+	f.p("loop:")
+	pairs()
+	for g := 0; g < 8; g++ {
+		store(g, g)
+	}
+	end(128)
+
+	begin("unpackU3AVX512", "spreads pairs and a plane of third bits to bytes.")
+	f.constant(0x03030303, 31)
+	f.constant(0x04040404, 30)
+	f.p("loop:")
+	pairs()
+	f.p("\tVMOVDQU64 128(SI), Z10")
+	for g := 0; g < 8; g++ {
+		merge(pick(10, g, 2, 11+g%4), 30, g)
+		store(g, g)
+	}
+	end(192)
+}
+
+func scalesAVX512(f *file) {
+	for _, b := range []bool{false, true} {
+		name, doc := "halfsAVX512", "widens n vectors of 16 half-precision numbers to vectors that lie step bytes apart."
+		if b {
+			name, doc = "bhalfsAVX512", "widens n vectors of 16 bfloat16 numbers to vectors that lie step bytes apart."
+		}
+		f.text(name, "dst unsafe.Pointer, step int, src unsafe.Pointer, n int", 32, doc)
+		f.p("\tMOVQ dst+0(FP), DI")
+		f.p("\tMOVQ step+8(FP), DX")
+		f.p("\tMOVQ src+16(FP), SI")
+		f.p("\tMOVQ n+24(FP), CX")
+		f.p("loop:")
+		if b {
+			f.p("\tVPMOVZXWD (SI), Z0")
+			f.p("\tVPSLLD $16, Z0, Z0")
+		} else {
+			f.p("\tVCVTPH2PS (SI), Z0")
+		}
+		f.p("\tVMOVUPS Z0, (DI)")
+		f.p("\tADDQ $32, SI")
+		f.p("\tADDQ DX, DI")
+		f.p("\tDECQ CX")
+		f.p("\tJNE loop")
+		f.p("\tVZEROUPPER")
+		f.p("\tRET")
+	}
+	f.text("supersAVX512", "dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs int, neg uint32", 52,
+		"multiplies subs vectors of int8 by each of n vectors of half-precision scales.")
+	f.p("\tMOVQ dst+0(FP), DI")
+	f.p("\tMOVQ step+8(FP), DX")
+	f.p("\tMOVQ d+16(FP), SI")
+	f.p("\tMOVQ s+24(FP), R8")
+	f.p("\tMOVQ n+32(FP), CX")
+	f.p("\tMOVQ subs+40(FP), R9")
+	f.p("\tMOVL neg+48(FP), AX")
+	f.p("\tVPBROADCASTD AX, Z2")
+	f.p("loop:")
+	f.p("\tVCVTPH2PS (SI), Z0")
+	f.p("\tVPXORD Z2, Z0, Z0")
+	f.p("\tMOVQ R9, R10")
+	f.p("sub:")
+	f.p("\tVPMOVSXBD (R8), Z1")
+	f.p("\tVCVTDQ2PS Z1, Z1")
+	f.p("\tVMULPS Z0, Z1, Z1")
+	f.p("\tVMOVUPS Z1, (DI)")
+	f.p("\tADDQ $16, R8")
+	f.p("\tADDQ DX, DI")
+	f.p("\tDECQ R10")
+	f.p("\tJNE sub")
+	f.p("\tADDQ $32, SI")
+	f.p("\tDECQ CX")
+	f.p("\tJNE loop")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+// quantizeAVX512 writes the quantization of activations for blocks of 32 and 16.
+func quantizeAVX512(f *file) {
+	for _, block := range []int{32, 16} {
+		f.text(fmt.Sprintf("quantize%dAVX512", block), "q, meta, x unsafe.Pointer, blocks int, zero int32", 36,
+			fmt.Sprintf("brings blocks of %d float32 to int8 and writes their meta.", block))
+		f.p("\tMOVQ q+0(FP), DI")
+		f.p("\tMOVQ meta+8(FP), BX")
+		f.p("\tMOVQ x+16(FP), SI")
+		f.p("\tMOVQ blocks+24(FP), CX")
+		f.p("\tMOVL zero+32(FP), R8")
+		f.p("\tNEGL R8")
+		f.constant(0x7fffffff, 31)
+		f.p("\tMOVL $0x01010101, AX")
+		f.p("\tVPBROADCASTD AX, Y30")
+		f.p("\tMOVL $0x42fe0000, AX // 127")
+		f.p("\tVMOVD AX, X29")
+		f.p("loop:")
+		f.p("\tVMOVUPS (SI), Z0")
+		f.p("\tVPANDD Z31, Z0, Z2")
+		if block == 32 {
+			f.p("\tVMOVUPS 64(SI), Z1")
+			f.p("\tVPANDD Z31, Z1, Z3")
+			f.p("\tVPMAXUD Z3, Z2, Z2")
+		}
+		// the largest magnitude, as bits: infinity and NaN are larger than every finite number
+		f.p("\tVEXTRACTI64X4 $1, Z2, Y3")
+		f.p("\tVPMAXUD Y3, Y2, Y2")
+		f.p("\tVEXTRACTI128 $1, Y2, X3")
+		f.p("\tVPMAXUD X3, X2, X2")
+		f.p("\tVPSHUFD $0x4e, X2, X3")
+		f.p("\tVPMAXUD X3, X2, X2")
+		f.p("\tVPSHUFD $0xb1, X2, X3")
+		f.p("\tVPMAXUD X3, X2, X2")
+		f.p("\tVMOVD X2, AX")
+		f.p("\tCMPL AX, $0x7f800000")
+		f.p("\tJCC bad")
+		f.p("\tVDIVSS X29, X2, X4 // scale")
+		f.p("\tVDIVSS X2, X29, X5 // its inverse")
+		f.p("\tVMOVD X5, AX")
+		f.p("\tCMPL AX, $0x7f800000")
+		f.p("\tJCC tiny")
+		f.p("scaled:")
+		f.p("\tVBROADCASTSS X5, Z6")
+		f.p("\tVMULPS Z6, Z0, Z0")
+		f.p("\tVCVTPS2DQ Z0, Z0")
+		if block == 32 {
+			f.p("\tVMULPS Z6, Z1, Z1")
+			f.p("\tVCVTPS2DQ Z1, Z1")
+			f.p("\tVPMOVDB Z0, X0")
+			f.p("\tVPMOVDB Z1, X1")
+			f.p("\tVINSERTI128 $1, X1, Y0, Y0")
+			f.p("\tVMOVDQU Y0, (DI)")
+			f.p("\tVPXOR Y7, Y7, Y7")
+			f.p("\tVPDPBUSD Y0, Y30, Y7")
+			f.p("\tVEXTRACTI128 $1, Y7, X8")
+			f.p("\tVPADDD X8, X7, X7")
+		} else {
+			f.p("\tVPMOVDB Z0, X0")
+			f.p("\tVMOVDQU X0, (DI)")
+			f.p("\tVPXOR X7, X7, X7")
+			f.p("\tVPDPBUSD X0, X30, X7")
+		}
+		f.p("\tVPSHUFD $0x4e, X7, X8")
+		f.p("\tVPADDD X8, X7, X7")
+		f.p("\tVPSHUFD $0xb1, X7, X8")
+		f.p("\tVPADDD X8, X7, X7")
+		f.p("\tVMOVD X7, AX")
+		f.p("\tIMULL R8, AX")
+		f.p("\tVCVTDQ2PS X7, X7")
+		f.p("\tVMULSS X4, X7, X7")
+		f.p("\tVMOVSS X4, (BX)")
+		f.p("\tMOVL AX, 4(BX)")
+		f.p("\tVMOVSS X7, 8(BX)")
+		f.p("next:")
+		f.p("\tADDQ $%d, SI", 4*block)
+		f.p("\tADDQ $%d, DI", block)
+		f.p("\tADDQ $16, BX")
+		f.p("\tDECQ CX")
+		f.p("\tJNE loop")
+		f.p("\tVZEROUPPER")
+		f.p("\tRET")
+		f.p("tiny: // all zeros, or so small that products vanish")
+		f.p("\tVPXOR X4, X4, X4")
+		f.p("\tVPXOR X5, X5, X5")
+		f.p("\tJMP scaled")
+		f.p("bad: // NaN or infinity: every product with the block is NaN")
+		f.p("\tVPXOR X0, X0, X0")
+		f.p("\tVMOVDQU X0, (DI)")
+		if block == 32 {
+			f.p("\tVMOVDQU X0, 16(DI)")
+		}
+		f.p("\tMOVL $0x7fc00000, AX")
+		f.p("\tMOVL AX, (BX)")
+		f.p("\tMOVL $0, 4(BX)")
+		f.p("\tMOVL AX, 8(BX)")
+		f.p("\tJMP next")
+	}
+}

@@ -1,0 +1,19 @@
+// Package qgemm multiplies float32 activations by weights in the GGML block formats: C[M,N] = A[M,K] W^T, where W[N,K] has rows of
+// blocks as GGUF files hold them.
+//
+// Weights are repacked once (see format.go) into panels of 16 rows of W, in which the bits of four consecutive k of 16 rows lie
+// together, so that one instruction multiplies them by four activations (VPDPBUSD and its kin). No bits are added: a panel of Q4_0
+// takes 4.5 bits an element as the file does.
+//
+// Activations are quantized per row and block to int8 with a scale, as the formats demand; the integer dot product of a block is
+// exact, and its product with both scales joins a float32 sum:
+//
+//	C[i,j] = sum over blocks b, ascending, of float32(q_a . (q_w - zero)) * scale_w * scale_a + min_w * (scale_a sum q_a)
+//
+// Every element is one such chain of one rounded multiplication and fused multiply-adds, whatever the number of rows, workers or
+// the blocking, so results do not depend on them.
+//
+// A call works through a panel in chunks that stay in the first-level cache: bits are spread to bytes there (unpack), then the
+// rows of A meet them in tiles of up to 6 rows (dot). For one row this is limited by reading memory, for many by arithmetic, and
+// the same two kernels serve both.
+package qgemm

@@ -1,0 +1,281 @@
+package qgemm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/par"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Packed is a weight in panels. It is immutable and may be used by several goroutines at once.
+type Packed struct {
+	typ     tensor.DType
+	n, k    int
+	g       geometry
+	panels  int
+	data    []byte
+	mapping *mem.Mapping
+}
+
+// Type returns the block format.
+func (p *Packed) Type() tensor.DType { return p.typ }
+
+// N returns the rows of W, the columns of C.
+func (p *Packed) N() int { return p.n }
+
+// K returns the elements of a row.
+func (p *Packed) K() int { return p.k }
+
+// Bytes returns the size of the panels.
+func (p *Packed) Bytes() int { return len(p.data) }
+
+// Close releases the memory. The weight must not be used afterwards.
+func (p *Packed) Close() error {
+	p.data = nil
+	if p.mapping == nil {
+		return nil
+	}
+	return p.mapping.Close()
+}
+
+// Options change how a call runs. The zero value is the default.
+type Options struct {
+	Threads int // workers; 0 means GOMAXPROCS
+	// Progress is called by Pack, from one goroutine at a time, with the panels done and their total.
+	Progress func(done, total int)
+	// Release is called by Pack with rows that are packed and not needed any more, so that pages of a mapped file can be given back.
+	Release func(rows []byte)
+}
+
+// Pack repacks a weight. Rows of W lie rowBytes apart in data, each of whole blocks of the type.
+func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packed, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	f := formats[typ]
+	if f == nil {
+		return nil, fmt.Errorf("qgemm: no packed form of %v", typ)
+	}
+	g, err := newGeometry(f, k)
+	if err != nil {
+		return nil, err
+	}
+	row := k / typ.Block() * typ.Size()
+	span, ok := mem.Mul(n-1, rowBytes)
+	end, ok2 := mem.Add(span, row)
+	if n < 1 || rowBytes < row || !ok || !ok2 || end > len(data) {
+		return nil, fmt.Errorf("qgemm: %d rows of %d bytes, %d apart, do not fit %d bytes", n, row, rowBytes, len(data))
+	}
+	p := &Packed{typ: typ, n: n, k: k, g: g, panels: (n + nr - 1) / nr}
+	size, ok := mem.Mul(p.panels, g.size)
+	if !ok {
+		return nil, fmt.Errorf("qgemm: %d panels of %d bytes: %w", p.panels, g.size, mem.ErrOverflow)
+	}
+	if p.mapping, err = mem.Anonymous(size); err != nil {
+		return nil, err
+	}
+	p.data = p.mapping.Data()
+	// Panels are handed out in runs, so that progress and the release of pages move through the file from front to back.
+	const run = 64
+	for from := 0; from < p.panels; from += run {
+		to := min(from+run, p.panels)
+		task := packTask{p: p, data: data, rowBytes: rowBytes, row: row, first: from}
+		par.Run(o.Threads, to-from, &task)
+		if o.Release != nil {
+			o.Release(data[from*nr*rowBytes : min(to*nr*rowBytes, end)])
+		}
+		if o.Progress != nil {
+			o.Progress(to, p.panels)
+		}
+	}
+	return p, nil
+}
+
+type packTask struct {
+	p             *Packed
+	data          []byte
+	rowBytes, row int
+	first         int
+}
+
+func (t *packTask) Do(_, job int) {
+	panel := t.first + job
+	p := t.p
+	dst := p.data[panel*p.g.size:][:p.g.size]
+	var rows [nr][]byte
+	for j := range rows {
+		if r := panel*nr + j; r < p.n {
+			rows[j] = t.data[r*t.rowBytes:][:t.row]
+		}
+	}
+	if fast := fastPack[p.typ]; fast != nil {
+		fast(&p.g, dst, &rows)
+		return
+	}
+	packPanel(&p.g, p.typ, dst, &rows)
+}
+
+// packPanel is the general way: blocks are taken apart and put together again. Absent rows leave zeros.
+func packPanel(g *geometry, typ tensor.DType, dst []byte, rows *[nr][]byte) {
+	f := g.f
+	block, size := typ.Block(), typ.Size()
+	subs := block / f.block
+	var w [superK / unit][unitSize]byte
+	var e exploded
+	for b := 0; b < g.k/block; b++ {
+		for j, row := range rows {
+			if row == nil {
+				for u := range w {
+					for i := 0; i < unit; i++ {
+						w[u][at(i, j)] = 0
+					}
+				}
+				continue
+			}
+			e = exploded{}
+			f.read(row[b*size:][:size], &e)
+			for i, q := range e.q[:block] {
+				w[i/unit][at(i%unit, j)] = q
+			}
+			binary.LittleEndian.PutUint16(dst[g.d+(b*nr+j)*2:], e.d)
+			if f.hasMin {
+				binary.LittleEndian.PutUint16(dst[g.m+(b*nr+j)*2:], e.m)
+			}
+			if f.super {
+				for s := range subs {
+					dst[g.sc+(b*subs+s)*nr+j] = byte(e.sc[s])
+					if f.hasMin {
+						dst[g.mn+(b*subs+s)*nr+j] = byte(e.mn[s])
+					}
+				}
+			}
+		}
+		for u := range block / unit {
+			q := dst[g.q+(b*block/unit+u)*bitsSize[f.bits]:][:bitsSize[f.bits]]
+			packUnit(f.bits, q, w[u][:])
+		}
+	}
+}
+
+// at is the place of element i of row j in an unpacked unit: groups of four k, in each the 16 rows.
+func at(i, j int) int { return i/4*4*nr + 4*j + i%4 }
+
+// fastPack holds the formats whose bits only change places: words are moved whole.
+var fastPack = map[tensor.DType]func(g *geometry, dst []byte, rows *[nr][]byte){
+	tensor.Q4_0:   func(g *geometry, dst []byte, rows *[nr][]byte) { packNibbles(g, dst, rows, 18, 2, false) },
+	tensor.IQ4_NL: func(g *geometry, dst []byte, rows *[nr][]byte) { packNibbles(g, dst, rows, 18, 2, false) },
+	tensor.Q4_1:   func(g *geometry, dst []byte, rows *[nr][]byte) { packNibbles(g, dst, rows, 20, 4, true) },
+	tensor.Q8_0:   packBytes,
+	tensor.Q4_K:   packQ4K,
+	tensor.Q6_K:   packQ6K,
+}
+
+func word(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+
+// packNibbles moves the 16 bytes of nibbles of each block, which already pair k with k+16, as four words.
+func packNibbles(g *geometry, dst []byte, rows *[nr][]byte, size, from int, min bool) {
+	for j, row := range rows {
+		if row == nil {
+			continue
+		}
+		for b := 0; b < g.k/unit; b++ {
+			src := row[b*size:][:size]
+			copy(dst[g.d+(b*nr+j)*2:][:2], src)
+			if min {
+				copy(dst[g.m+(b*nr+j)*2:][:2], src[2:])
+			}
+			q := dst[g.q+b*bitsSize[u4]+4*j:][:3*4*nr+4]
+			n := src[from:][:16]
+			binary.LittleEndian.PutUint32(q, word(n))
+			binary.LittleEndian.PutUint32(q[64:], word(n[4:]))
+			binary.LittleEndian.PutUint32(q[128:], word(n[8:]))
+			binary.LittleEndian.PutUint32(q[192:], word(n[12:]))
+		}
+	}
+}
+
+func packBytes(g *geometry, dst []byte, rows *[nr][]byte) {
+	for j, row := range rows {
+		if row == nil {
+			continue
+		}
+		for b := 0; b < g.k/unit; b++ {
+			src := row[b*34:][:34]
+			copy(dst[g.d+(b*nr+j)*2:][:2], src)
+			q := dst[g.q+b*unitSize+4*j:][:7*4*nr+4]
+			for i := range 8 {
+				binary.LittleEndian.PutUint32(q[64*i:], word(src[2+4*i:])^0x80808080)
+			}
+		}
+	}
+}
+
+// packQ4K splits the nibbles of 64 elements, which pair k with k+32, into two units that pair k with k+16.
+func packQ4K(g *geometry, dst []byte, rows *[nr][]byte) {
+	const low = 0x0f0f0f0f
+	var e exploded
+	for j, row := range rows {
+		if row == nil {
+			continue
+		}
+		for b := 0; b < g.k/superK; b++ {
+			src := row[b*144:][:144]
+			copy(dst[g.d+(b*nr+j)*2:][:2], src)
+			copy(dst[g.m+(b*nr+j)*2:][:2], src[2:])
+			scaleMin(src[4:16], &e)
+			for s := range 8 {
+				dst[g.sc+(b*8+s)*nr+j], dst[g.mn+(b*8+s)*nr+j] = byte(e.sc[s]), byte(e.mn[s])
+			}
+			for h := range 4 {
+				n := src[16+32*h:][:32]
+				q := dst[g.q+(b*8+2*h)*bitsSize[u4]+4*j:][:bitsSize[u4]+3*4*nr+4]
+				for i := range 4 {
+					x, y := word(n[4*i:]), word(n[16+4*i:])
+					binary.LittleEndian.PutUint32(q[64*i:], x&low|y&low<<4)
+					binary.LittleEndian.PutUint32(q[bitsSize[u4]+64*i:], x>>4&low|y&^low)
+				}
+			}
+		}
+	}
+}
+
+// packQ6K does the same for six bits: ql pairs k with k+64, qh holds the upper pairs of k, k+32, k+64 and k+96.
+func packQ6K(g *geometry, dst []byte, rows *[nr][]byte) {
+	const low, two = 0x0f0f0f0f, 0x03030303
+	for j, row := range rows {
+		if row == nil {
+			continue
+		}
+		for b := 0; b < g.k/superK; b++ {
+			src := row[b*210:][:210]
+			copy(dst[g.d+(b*nr+j)*2:][:2], src[208:])
+			for s := range 16 {
+				dst[g.sc+(b*16+s)*nr+j] = src[192+s]
+			}
+			for h := range 2 {
+				ql, qh := src[64*h:][:64], src[128+32*h:][:32]
+				for u := range 4 { // 32 elements: nibbles of ql at 32*(u&1), shift 4*(u/2); pairs of qh at shift 2u
+					q := dst[g.q+(b*8+4*h+u)*bitsSize[u6]:][:bitsSize[u6]]
+					n := ql[32*(u&1):][:32]
+					shift := 4 * (u / 2)
+					var lower, upper uint32
+					for i := range 4 {
+						x, y := word(n[4*i:])>>shift&low, word(n[16+4*i:])>>shift&low
+						binary.LittleEndian.PutUint32(q[64*i+4*j:], x|y<<4)
+						lower |= word(qh[4*i:]) >> (2 * u) & two << (2 * i)
+						upper |= word(qh[16+4*i:]) >> (2 * u) & two << (2 * i)
+					}
+					binary.LittleEndian.PutUint32(q[256+4*j:], lower)
+					binary.LittleEndian.PutUint32(q[320+4*j:], upper)
+				}
+			}
+		}
+	}
+}
+
+func (p *Packed) panel(i int) unsafe.Pointer {
+	return unsafe.Pointer(&p.data[i*p.g.size])
+}

@@ -1,0 +1,249 @@
+package qgemm
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// The kernels in plain Go: what the assembly is compared with, and what runs where there is none.
+
+var portable = kernels{
+	isa:      cpuinfo.Portable,
+	dot:      dotGo,
+	unpack:   [6]func(dst, src unsafe.Pointer, units int, table *[16]byte){u8: unpackU8Go, u4: unpackU4Go, u5: unpackU5Go, u6: unpackU6Go, u2: unpackU2Go, u3: unpackU3Go},
+	halfs:    halfsGo,
+	bhalfs:   bhalfsGo,
+	supers:   supersGo,
+	quantize: quantizeGo,
+}
+
+func dotGo(p *dotArgs, block int, hasMin bool, rows, panels int) {
+	step := 4 * nr
+	if hasMin {
+		step = 8 * nr
+	}
+	for i := range rows {
+		a := unsafe.Add(p.a, i*p.aStride)
+		metas := unsafe.Slice((*meta)(unsafe.Add(p.meta, i*p.metaRow)), p.blocks)
+		for v := range panels {
+			w := unsafe.Add(p.w, v*p.wPanel)
+			c := unsafe.Add(p.c, i*p.ldc+v*4*nr)
+			var f [nr]float32
+			mask := p.mask >> (16 * v)
+			if p.acc != 0 {
+				for j := range f {
+					if mask>>j&1 != 0 {
+						f[j] = *(*float32)(unsafe.Add(c, 4*j))
+					}
+				}
+			}
+			for b := range metas {
+				var n [nr]int32
+				for j := range n {
+					n[j] = metas[b].init
+				}
+				x := unsafe.Slice((*int8)(unsafe.Add(a, b*block)), block)
+				y := unsafe.Slice((*uint8)(unsafe.Add(w, b*block*nr)), block*nr)
+				for g := 0; g < block; g += 4 {
+					x0, x1, x2, x3 := int32(x[g]), int32(x[g+1]), int32(x[g+2]), int32(x[g+3])
+					for j := range n {
+						q := y[g*nr+4*j:][:4]
+						n[j] += x0*int32(q[0]) + x1*int32(q[1]) + x2*int32(q[2]) + x3*int32(q[3])
+					}
+				}
+				s := unsafe.Slice((*float32)(unsafe.Add(p.scale, v*p.scaleSize+b*step)), step/4)
+				for j := range f {
+					f[j] = fma32(float32(n[j])*s[j], metas[b].scale, f[j])
+				}
+				if hasMin {
+					for j := range f {
+						f[j] = fma32(s[nr+j], metas[b].sum, f[j])
+					}
+				}
+			}
+			for j := range f {
+				if mask>>j&1 != 0 {
+					*(*float32)(unsafe.Add(c, 4*j)) = f[j]
+				}
+			}
+		}
+	}
+}
+
+// fma32 is a multiply-add that is rounded once. The product is exact in float64; the sum is rounded to odd there, so that the
+// rounding to float32 is as if made at once.
+func fma32(a, b, c float32) float32 {
+	p, d := float64(a)*float64(b), float64(c)
+	s := p + d
+	t := s - p
+	e := (p - (s - t)) + (d - t) // what s lost
+	if e != 0 && e == e {
+		if u := math.Float64bits(s); u&1 == 0 {
+			if (e > 0) == (s > 0) {
+				u++
+			} else {
+				u--
+			}
+			s = math.Float64frombits(u)
+		}
+	}
+	return float32(s)
+}
+
+func unpackU8Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
+	copy(unsafe.Slice((*byte)(dst), units*unitSize), unsafe.Slice((*byte)(src), units*unitSize))
+}
+
+// eachUnit calls f with the unpacked and the packed bytes of every unit.
+func eachUnit(dst, src unsafe.Pointer, units int, b bits, f func(w, q []byte)) {
+	for u := range units {
+		f(unsafe.Slice((*byte)(unsafe.Add(dst, u*unitSize)), unitSize), unsafe.Slice((*byte)(unsafe.Add(src, u*bitsSize[b])), bitsSize[b]))
+	}
+}
+
+func spreadNibbles(w, q []byte) {
+	for i, v := range q[:256] {
+		w[i], w[i+256] = v&15, v>>4
+	}
+}
+
+func unpackU4Go(dst, src unsafe.Pointer, units int, table *[16]byte) {
+	eachUnit(dst, src, units, u4, func(w, q []byte) {
+		spreadNibbles(w, q)
+		if table != nil {
+			for i, v := range w {
+				w[i] = table[v]
+			}
+		}
+	})
+}
+
+func unpackU5Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
+	eachUnit(dst, src, units, u5, func(w, q []byte) {
+		spreadNibbles(w, q)
+		for i := range w {
+			w[i] |= q[256+i%64] >> (i / 64) & 1 << 4
+		}
+	})
+}
+
+func unpackU6Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
+	eachUnit(dst, src, units, u6, func(w, q []byte) {
+		spreadNibbles(w, q)
+		for i := range w {
+			w[i] |= q[256+i/256*64+i%64] >> (i / 64 % 4 * 2) & 3 << 4
+		}
+	})
+}
+
+func unpackU2Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
+	eachUnit(dst, src, units, u2, func(w, q []byte) {
+		for i := range w {
+			w[i] = q[i/256*64+i%64] >> (i / 64 % 4 * 2) & 3
+		}
+	})
+}
+
+func unpackU3Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
+	eachUnit(dst, src, units, u3, func(w, q []byte) {
+		for i := range w {
+			w[i] = q[i/256*64+i%64]>>(i/64%4*2)&3 | q[128+i%64]>>(i/64)&1<<2
+		}
+	})
+}
+
+// packUnit is the inverse of unpack without a table: it stores the integers of a unit.
+func packUnit(b bits, q, w []byte) {
+	clear(q)
+	switch b {
+	case u8:
+		copy(q, w)
+		return
+	case u4, u5, u6:
+		for i := range 256 {
+			q[i] = w[i]&15 | w[i+256]&15<<4
+		}
+	}
+	for i, v := range w {
+		switch b {
+		case u5:
+			q[256+i%64] |= v >> 4 & 1 << (i / 64)
+		case u6:
+			q[256+i/256*64+i%64] |= v >> 4 & 3 << (i / 64 % 4 * 2)
+		case u2, u3:
+			q[i/256*64+i%64] |= v & 3 << (i / 64 % 4 * 2)
+		}
+		if b == u3 {
+			q[128+i%64] |= v >> 2 & 1 << (i / 64)
+		}
+	}
+}
+
+func halfsGo(dst unsafe.Pointer, step int, src unsafe.Pointer, n int) {
+	for v := range n {
+		tensor.F16sToF32(unsafe.Slice((*float32)(unsafe.Add(dst, v*step)), nr), unsafe.Slice((*uint16)(unsafe.Add(src, v*2*nr)), nr))
+	}
+}
+
+func bhalfsGo(dst unsafe.Pointer, step int, src unsafe.Pointer, n int) {
+	for v := range n {
+		tensor.BF16sToF32(unsafe.Slice((*float32)(unsafe.Add(dst, v*step)), nr), unsafe.Slice((*uint16)(unsafe.Add(src, v*2*nr)), nr))
+	}
+}
+
+func supersGo(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs int, neg uint32) {
+	var scale [nr]float32
+	for b := range n {
+		tensor.F16sToF32(scale[:], unsafe.Slice((*uint16)(unsafe.Add(d, b*2*nr)), nr))
+		for i := range subs {
+			at := b*subs + i
+			out := unsafe.Slice((*float32)(unsafe.Add(dst, at*step)), nr)
+			for j, v := range unsafe.Slice((*int8)(unsafe.Add(s, at*nr)), nr) {
+				out[j] = math.Float32frombits(math.Float32bits(scale[j])^neg) * float32(v)
+			}
+		}
+	}
+}
+
+func quantizeGo(q, metas unsafe.Pointer, x unsafe.Pointer, n, block int, zero int32) {
+	in, out := unsafe.Slice((*float32)(x), n), unsafe.Slice((*int8)(q), n)
+	for b := range n / block {
+		m := (*meta)(unsafe.Add(metas, b*int(unsafe.Sizeof(meta{}))))
+		row, dst := in[b*block:][:block], out[b*block:][:block]
+		var top float32
+		bad := false
+		for _, v := range row {
+			a := math.Float32frombits(math.Float32bits(v) &^ (1 << 31))
+			if a > top {
+				top = a
+			}
+			bad = bad || a != a || a > math.MaxFloat32
+		}
+		if bad { // NaN or infinity: every product with the block is NaN
+			clear(dst)
+			nan := float32(math.NaN())
+			*m = meta{scale: nan, sum: nan}
+			continue
+		}
+		scale := top / 127
+		inv := float32(0)
+		if top > 0 {
+			inv = 127 / top
+			if inv > math.MaxFloat32 { // a subnormal block: its products vanish
+				inv, scale = 0, 0
+			}
+		}
+		sum := int32(0)
+		for i, v := range row {
+			// |v * inv| stays below 128, so adding and subtracting 1.5 * 2^23 rounds to nearest even.
+			const magic = 3 << 22
+			r := int32(float32(float32(v*inv)+magic) - magic)
+			dst[i] = int8(r)
+			sum += r
+		}
+		*m = meta{scale: scale, init: -zero * sum, sum: scale * float32(sum)}
+	}
+}

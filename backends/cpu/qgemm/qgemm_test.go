@@ -1,0 +1,353 @@
+package qgemm
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/quant"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+func types() []tensor.DType {
+	var list []tensor.DType
+	for _, d := range tensor.DTypes() {
+		if Supports(d) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func implementations() map[string]*kernels {
+	m := map[string]*kernels{"portable": &portable}
+	for _, k := range archKernels() {
+		m[k.isa.String()] = k
+	}
+	return m
+}
+
+// weights returns n rows of k random elements in the format, and what they decode to.
+func weights(t testing.TB, rng *rand.Rand, d tensor.DType, n, k int) (data []byte, rowBytes int, decoded []float32) {
+	t.Helper()
+	rowBytes = k / d.Block() * d.Size()
+	data = make([]byte, n*rowBytes)
+	decoded = make([]float32, n*k)
+	row := make([]float32, k)
+	for i := range n {
+		for j := range row {
+			row[j] = float32(rng.NormFloat64())
+		}
+		require.NoError(t, quant.EncodeRow(d, data[i*rowBytes:][:rowBytes], row))
+		require.NoError(t, quant.DecodeRow(d, decoded[i*k:][:k], data[i*rowBytes:][:rowBytes]))
+	}
+	return data, rowBytes, decoded
+}
+
+func activations(rng *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	return x
+}
+
+func (p *Packed) mulWith(t testing.TB, k *kernels, r *Run) {
+	t.Helper()
+	require.NoError(t, r.check(p))
+	w := &work{p: p, r: r, k: k, ctx: context.Background()}
+	w.plan()
+	for job := range w.quantJobs {
+		(*quantTask)(w).Do(0, job)
+	}
+	for job := range w.jobs {
+		(*dotTask)(w).Do(0, job)
+	}
+}
+
+// The product against float64: with the activations as they are, the error is that of their quantization to 127 steps a block.
+func TestAgainstFloat64(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, d := range types() {
+		for _, shape := range [][3]int{{1, 1, 256}, {1, 64, 512}, {2, 17, 256}, {3, 48, 2304}, {6, 33, 256}, {7, 16, 512}, {13, 100, 1280}} {
+			m, n, k := shape[0], shape[1], shape[2]
+			data, rowBytes, wide := weights(t, rng, d, n, k)
+			p, err := Pack(d, data, rowBytes, n, k, nil)
+			require.NoError(t, err)
+			a := activations(rng, m*k)
+			c := make([]float32, m*n)
+			require.NoError(t, p.Mul(context.Background(), &Run{A: a, LDA: k, C: c, LDC: n, M: m}))
+			for i := range m {
+				for j := range n {
+					var want, bound float64
+					for b := 0; b < k; b += p.g.f.block {
+						var top, mass float64
+						for l := b; l < b+p.g.f.block; l++ {
+							want += float64(a[i*k+l]) * float64(wide[j*k+l])
+							top = max(top, math.Abs(float64(a[i*k+l])))
+							mass += math.Abs(float64(wide[j*k+l]))
+						}
+						bound += top / 127 / 2 * mass
+					}
+					require.InDelta(t, want, float64(c[i*n+j]), bound*1.01+1e-4, "%v %v element %d,%d", d, shape, i, j)
+				}
+			}
+			require.NoError(t, p.Close())
+		}
+	}
+}
+
+// All implementations, and all ways to cut the rows, give the same bits.
+func TestSameBitsEverywhere(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, d := range types() {
+		const n, k = 83, 1536
+		data, rowBytes, _ := weights(t, rng, d, n, k)
+		p, err := Pack(d, data, rowBytes, n, k, nil)
+		require.NoError(t, err)
+		const m = 14
+		a := activations(rng, m*k)
+		for i := range 40 {
+			a[rng.IntN(len(a))] = []float32{0, float32(math.Copysign(0, -1)), 1e-40, 1e30}[i%4]
+		}
+		clear(a[2*k : 2*k+256])
+		want := make([]float32, m*n)
+		for i := range m { // one row at a time, in plain Go
+			p.mulWith(t, &portable, &Run{A: a[i*k:], LDA: k, C: want[i*n:], LDC: n, M: 1})
+		}
+		for name, impl := range implementations() {
+			for rows := 1; rows <= m; rows++ {
+				c := make([]float32, rows*(n+3))
+				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n + 3, M: rows})
+				for i := range rows {
+					for j := range n {
+						require.Equal(t, math.Float32bits(want[i*n+j]), math.Float32bits(c[i*(n+3)+j]), "%v %s rows %d at %d,%d", d, name, rows, i, j)
+					}
+					for j := n; j < n+3 && i < rows; j++ {
+						require.Zero(t, c[i*(n+3)+j])
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestThreadsAccumulateAndEpilogue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	const m, n, k = 9, 700, 512
+	data, rowBytes, _ := weights(t, rng, tensor.Q4_K, n, k)
+	p, err := Pack(tensor.Q4_K, data, rowBytes, n, k, &Options{Threads: 3})
+	require.NoError(t, err)
+	a := activations(rng, m*k)
+	want := make([]float32, m*n)
+	require.NoError(t, p.Mul(context.Background(), &Run{A: a, LDA: k, C: want, LDC: n, M: m, Threads: 1}))
+	var wg sync.WaitGroup
+	for threads := 1; threads <= 64; threads *= 4 {
+		wg.Go(func() {
+			c := make([]float32, m*n)
+			if err := p.Mul(context.Background(), &Run{A: a, LDA: k, C: c, LDC: n, M: m, Threads: threads}); err != nil {
+				t.Error(err)
+			}
+			for i := range c {
+				if c[i] != want[i] {
+					t.Errorf("%d threads: element %d differs", threads, i)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c := make([]float32, m*n)
+	for i := range c {
+		c[i] = float32(i % 7)
+	}
+	require.NoError(t, p.Mul(context.Background(), &Run{A: a, LDA: k, C: c, LDC: n, M: m, Accumulate: true, Then: negate{}}))
+	for i := range c {
+		require.InDelta(t, -(want[i] + float32(i%7)), c[i], 1e-3)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, p.Mul(ctx, &Run{A: a, LDA: k, C: c, LDC: n, M: m}), context.Canceled)
+}
+
+type negate struct{}
+
+func (negate) Apply(c []float32, row, col int) {
+	for i := range c {
+		c[i] = -c[i]
+	}
+}
+
+func TestNaNAndInfinityReachEveryProduct(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	const n, k = 20, 512
+	for _, d := range []tensor.DType{tensor.Q4_0, tensor.Q6_K} {
+		data, rowBytes, _ := weights(t, rng, d, n, k)
+		p, err := Pack(d, data, rowBytes, n, k, nil)
+		require.NoError(t, err)
+		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
+			for name, impl := range implementations() {
+				a := activations(rng, 2*k)
+				a[k+300] = bad
+				c := make([]float32, 2*n)
+				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: 2})
+				for j := range n {
+					require.False(t, math.IsNaN(float64(c[j])), name)
+					require.True(t, math.IsNaN(float64(c[n+j])), name)
+				}
+			}
+		}
+	}
+}
+
+// The fast ways to pack equal the general one, and unpacking gives back what was packed.
+func TestPacking(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, d := range types() {
+		const n, k = 19, 768
+		rowBytes := k / d.Block() * d.Size()
+		data := make([]byte, n*rowBytes)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		p, err := Pack(d, data, rowBytes+0, n, k, nil)
+		require.NoError(t, err)
+		var rows [nr][]byte
+		for panel := range p.panels {
+			for j := range rows {
+				rows[j] = nil
+				if r := panel*nr + j; r < n {
+					rows[j] = data[r*rowBytes:][:rowBytes]
+				}
+			}
+			want := make([]byte, p.g.size)
+			packPanel(&p.g, d, want, &rows)
+			require.Equal(t, want, p.data[panel*p.g.size:][:p.g.size], "%v panel %d", d, panel)
+		}
+		for b := range p.g.k / d.Block() {
+			var e exploded
+			p.g.f.read(data[b*d.Size():], &e)
+			for name, impl := range implementations() {
+				for u := range d.Block() / unit {
+					var w [unitSize]byte
+					src := p.g.q + (b*d.Block()/unit+u)*bitsSize[p.g.f.bits]
+					impl.unpack[p.g.f.bits](unsafe.Pointer(&w[0]), unsafe.Pointer(&p.data[src]), 1, nil)
+					for i := range unit {
+						require.Equal(t, e.q[u*unit+i], w[at(i, 0)], "%v %s", d, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWrongCallsAreErrors(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	data, rowBytes, _ := weights(t, rng, tensor.Q8_0, 4, 64)
+	_, err := Pack(tensor.F32, data, rowBytes, 4, 64, nil)
+	require.ErrorContains(t, err, "no packed form")
+	_, err = Pack(tensor.Q8_0, data, rowBytes, 5, 64, nil)
+	require.ErrorContains(t, err, "do not fit")
+	_, err = Pack(tensor.Q8_0, data, rowBytes, 4, 48, nil)
+	require.ErrorContains(t, err, "multiple")
+	_, err = Pack(tensor.Q8_0, data, math.MaxInt/2, 4, 64, nil)
+	require.ErrorContains(t, err, "do not fit")
+	_, err = Pack(tensor.Q8_0, data, rowBytes, 4, math.MaxInt/64*64, nil)
+	require.Error(t, err)
+	p, err := Pack(tensor.Q8_0, data, rowBytes, 4, 64, nil)
+	require.NoError(t, err)
+	buf := make([]float32, 1000)
+	ctx := context.Background()
+	for what, r := range map[string]*Run{
+		"rows of A":  {A: buf, LDA: 63, C: buf[500:], LDC: 4, M: 2},
+		"A has":      {A: buf[:100], LDA: 64, C: buf[500:], LDC: 4, M: 2},
+		"C has":      {A: buf, LDA: 64, C: buf[997:], LDC: 4, M: 1},
+		"overlaps":   {A: buf, LDA: 64, C: buf[60:], LDC: 4, M: 1},
+		"M = -1":     {A: buf, LDA: 64, C: buf[500:], LDC: 4, M: -1},
+		"rows of C ": {A: buf, LDA: 64, C: buf[500:], LDC: 3, M: 1},
+	} {
+		require.ErrorContains(t, p.Mul(ctx, r), what)
+	}
+	require.NoError(t, p.Mul(ctx, &Run{M: 0}))
+	require.NoError(t, p.Close())
+	require.ErrorContains(t, p.Mul(ctx, &Run{A: buf, LDA: 64, C: buf[500:], LDC: 4, M: 1}), "closed")
+}
+
+// Operands end at a page that cannot be read or written.
+func TestNothingBeyondTheOperands(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for _, d := range types() {
+		for _, m := range []int{1, 2, 5, 7} {
+			const n, k = 21, 256
+			data, rowBytes, _ := weights(t, rng, d, n, k)
+			guarded := func(bytes int) []byte {
+				b, release, err := mem.Guarded(bytes)
+				if err != nil {
+					t.Skip("no guard pages here")
+				}
+				t.Cleanup(func() { require.NoError(t, release()) })
+				return b
+			}
+			file := guarded(len(data))
+			copy(file, data)
+			p, err := Pack(d, file, rowBytes, n, k, nil)
+			require.NoError(t, err)
+			ab, cb := guarded(4*m*k), guarded(4*m*n)
+			a := unsafe.Slice((*float32)(unsafe.Pointer(&ab[0])), m*k)
+			c := unsafe.Slice((*float32)(unsafe.Pointer(&cb[0])), m*n)
+			copy(a, activations(rng, m*k))
+			require.NoError(t, p.Mul(context.Background(), &Run{A: a, LDA: k, C: c, LDC: n, M: m}))
+		}
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	data, rowBytes, _ := weights(t, rng, tensor.Q4_0, 256, 512)
+	p, err := Pack(tensor.Q4_0, data, rowBytes, 256, 512, nil)
+	require.NoError(t, err)
+	a, c := activations(rng, 3*512), make([]float32, 3*256)
+	run := &Run{A: a, LDA: 512, C: c, LDC: 256, M: 3}
+	ctx := context.Background()
+	require.NoError(t, p.Mul(ctx, run))
+	require.Zero(t, testing.AllocsPerRun(20, func() { _ = p.Mul(ctx, run) }))
+}
+
+// BenchmarkMul gives the rate of a layer of a small model: one row (limited by memory) and a prefill of 512.
+func BenchmarkMul(b *testing.B) {
+	rng := rand.New(rand.NewPCG(17, 18))
+	const n, k = 16384, 1024 // 16 Mi elements: far beyond the second-level cache
+	for _, d := range types() {
+		data, rowBytes, _ := weights(b, rng, d, 64, k)
+		big := make([]byte, n*rowBytes)
+		for i := 0; i < n; i += 64 {
+			copy(big[i*rowBytes:], data)
+		}
+		p, err := Pack(d, big, rowBytes, n, k, nil)
+		require.NoError(b, err)
+		for _, m := range []int{1, 4, 512} {
+			for _, threads := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%v/m=%d/t=%d", d, m, threads), func(b *testing.B) {
+					a, c := activations(rng, m*k), make([]float32, m*n)
+					run := &Run{A: a, LDA: k, C: c, LDC: n, M: m, Threads: threads}
+					b.ResetTimer()
+					for range b.N {
+						if err := p.Mul(context.Background(), run); err != nil {
+							b.Fatal(err)
+						}
+					}
+					s := b.Elapsed().Seconds() / float64(b.N)
+					b.ReportMetric(2*float64(m)*n*k/s/1e9, "GOP/s")
+					b.ReportMetric(float64(p.Bytes())/s/1e9, "GB/s")
+				})
+			}
+		}
+	}
+}
