@@ -2,7 +2,11 @@
 
 package ordered
 
-import "github.com/tessera-go/tessera/internal/cpuinfo"
+import (
+	"github.com/klauspost/cpuid/v2"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
 
 var useF32, useS8 = detect()
 
@@ -76,3 +80,25 @@ func s8x8x48(c *int32, ldc int, a *byte, b *int8, bias *int32, quads int)
 //
 //go:noescape
 func s8x8x32(c *int32, ldc int, a *byte, b *int8, bias *int32, quads int)
+
+var haveBlocks = useF32 && useS8 && cpuid.CPU.Supports(cpuid.AVX512VBMI)
+
+// packA8 permutes n blocks of 8 rows x 8 bytes to groups of 4 k and adds 128.
+//
+//go:noescape
+func packA8(dst, src *byte, half, step, n int)
+
+// packB8 permutes n blocks of 64 bytes into two rows of a panel each, w4 bytes apart, and sums the bytes of each 32-bit group.
+//
+//go:noescape
+func packB8(dst *int8, w4 int, src *byte, step, n int, order *Bytes8, sums *[16]int32)
+
+// packA16 permutes, widens and quantizes n blocks of 8 x 8 bf16 into two micropanels of 4 rows.
+//
+//go:noescape
+func packA16(dst *float32, panel int, src *byte, half, step, n int, order *Order, quant int, exps *[32]uint32)
+
+// packB16 is packA16 into rows of 8 columns, row bytes apart.
+//
+//go:noescape
+func packB16(dst *float32, row int, src *byte, half, step, n int, order *Order, quant int, exps *[32]uint32)
