@@ -74,6 +74,10 @@ func (t *Tile) LoadB(b []byte) {
 	t.rawB = b
 	t.expB = expRange{math.MaxInt32, math.MinInt32}
 	wide, _ := ordered.Panels(r.N)
+	if t.quickB(b, wide) {
+		return
+	}
+	t.expB = expRange{math.MaxInt32, math.MinInt32}
 	for j := range r.N {
 		t.readB(t.row, b, j)
 		if r.Arith == BFP && r.BType != BFP16 {
@@ -98,6 +102,21 @@ func (t *Tile) Band(band int, a []byte) {
 		t.narrowInts(c)
 		return
 	}
+	exps, quick := t.quickA(a)
+	if !quick {
+		exps = t.packA(a)
+	}
+	c := t.floats[band*t.padded*t.ld : (band+1)*t.padded*t.ld]
+	if r.Arith == BFP && exps.outside(t.expB) {
+		t.slowBFP(c, a)
+		return
+	}
+	ordered.F32(c, t.ld, t.af, ordered.MR*r.K, t.bf, r.K, t.rows, r.N, 1, r.K, r.Arith == BFP, r.narrow())
+}
+
+// packA brings A from blocks to micropanels element by element.
+func (t *Tile) packA(a []byte) expRange {
+	r := t.r
 	exps := expRange{math.MaxInt32, math.MinInt32}
 	for i := range t.rows {
 		if e, ok := t.readA(t.row, a, i); ok {
@@ -110,12 +129,7 @@ func (t *Tile) Band(band int, a []byte) {
 			out[p*ordered.MR] = v
 		}
 	}
-	c := t.floats[band*t.padded*t.ld : (band+1)*t.padded*t.ld]
-	if r.Arith == BFP && exps.outside(t.expB) {
-		t.slowBFP(c, a)
-		return
-	}
-	ordered.F32(c, t.ld, t.af, ordered.MR*r.K, t.bf, r.K, t.rows, r.N, 1, r.K, r.Arith == BFP, r.narrow())
+	return exps
 }
 
 // narrow is what happens to float accumulators after each chunk.
@@ -208,6 +222,19 @@ func panel(j, wide int) (j0, w int) {
 func (t *Tile) packA8(a []byte) {
 	r := t.r
 	kq := quads(r.K)
+	if r.S == 8 && t.rows%8 == 0 && (r.R == 4 || r.R == 8) {
+		half, step := 32, 64
+		if r.R == 4 {
+			half, step = 4*r.K, 32
+		}
+		done := true
+		for i := 0; i < t.rows && done; i += 8 {
+			done = ordered.PackA8(t.a8[i*kq:], a[i*r.K:], half, step, r.K/8)
+		}
+		if done {
+			return
+		}
+	}
 	if r.S == 8 {
 		for i0 := 0; i0 < t.rows; i0 += r.R {
 			for k := 0; k < r.K; k += 8 {
@@ -238,6 +265,26 @@ func (t *Tile) packB8(b []byte) {
 	kq := quads(r.K)
 	wide, _ := ordered.Panels(r.N)
 	clear(t.bias)
+	if r.S == 8 && r.T == 8 {
+		order, next, step := &ordered.RowsOf8, 8*r.K, 64
+		if !r.BTransposed {
+			order, next, step = &ordered.KRowsOf8, 64, 8*r.N
+		}
+		done := true
+		var sums [8]int32
+		for j := 0; j < r.N && done; j += 8 {
+			j0, w := panel(j, wide)
+			if done = ordered.PackB8(t.b8[j0*kq+(j-j0)*4:], w, b[j/8*next:], step, r.K/8, order, &sums); done {
+				for c, s := range sums {
+					t.bias[j+c] = -128 * s
+				}
+			}
+		}
+		if done {
+			return
+		}
+		clear(t.bias)
+	}
 	if r.S == 8 && r.BTransposed {
 		for j1 := 0; j1 < r.N; j1 += r.T {
 			for k := 0; k < r.K; k += 8 {
@@ -355,6 +402,79 @@ func (t *Tile) readB(col []float32, b []byte, j int) {
 			col[p] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*r.indexB(p, j):])) << 16)
 		}
 	}
+}
+
+// rowsFirst is the order of blocks whose rows are rows of A or columns of B, kFirst4 and kFirst8 those of row-major B in blocks of 4 and 8 columns.
+var rowsFirst, kFirst4, kFirst8 = func() (a, b, c ordered.Order) {
+	for i := range a {
+		k, x := i/8, i%8
+		a[i] = uint16(8*x + k)
+		b[i] = uint16(x/4*32 + 4*k + x%4)
+		c[i] = uint16(i)
+	}
+	return a, b, c
+}()
+
+// quant is what packing does to bf16 operands.
+func (r *Record) quant() ordered.Quant {
+	switch {
+	case r.Arith != BFP:
+		return ordered.Plain
+	case r.Rounding == Floor:
+		return ordered.Floor
+	}
+	return ordered.Even
+}
+
+// quickA packs a band of bf16 with the processor's kernels, where they apply.
+func (t *Tile) quickA(a []byte) (expRange, bool) {
+	r := t.r
+	exps := expRange{math.MaxInt32, math.MinInt32}
+	if r.AType != BF16 || r.S != 8 || t.rows%8 != 0 || r.R != 4 && r.R != 8 {
+		return exps, false
+	}
+	half, step := 64, 128
+	if r.R == 4 {
+		half, step = 8*r.K, 64
+	}
+	for i := 0; i < t.rows; i += 8 {
+		e, ok := ordered.PackA16(t.af[i*r.K:], ordered.MR*r.K, a[2*i*r.K:], half, step, r.K/8, &rowsFirst, r.quant())
+		if !ok {
+			return exps, false
+		}
+		if e.Lo <= e.Hi {
+			exps.add(e.Lo, e.Hi)
+		}
+	}
+	return exps, true
+}
+
+// quickB packs a chunk of bf16 B likewise.
+func (t *Tile) quickB(b []byte, wide int) bool {
+	r := t.r
+	if r.BType != BF16 || r.S != 8 || r.N%8 != 0 || r.T != 4 && r.T != 8 {
+		return false
+	}
+	order, next, half, step := &rowsFirst, 16*r.K, 64, 128
+	switch {
+	case r.BTransposed && r.T == 4:
+		half, step = 8*r.K, 64
+	case !r.BTransposed && r.T == 4:
+		order, next, step = &kFirst4, 128, 16*r.N
+	case !r.BTransposed:
+		order, next, step = &kFirst8, 128, 16*r.N
+	}
+	for j := 0; j < r.N; j += 8 {
+		j0, w := panel(j, wide)
+		e, ok := ordered.PackB16(t.bf[j0*r.K+j-j0:], w, b[j/8*next:], half, step, r.K/8, order, r.quant())
+		if !ok {
+			return false
+		}
+		if e.Lo <= e.Hi {
+			t.expB.add(e.Lo, e.Hi)
+		}
+	}
+	return true
 }
 
 func (e *expRange) add(lo, hi int) {
