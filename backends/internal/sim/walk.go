@@ -261,6 +261,9 @@ func (w *Walk) Scatter(mem, src []byte) {
 	}
 }
 
+// Skip takes words without looking where they lie. Afterwards only Left, Total, Box and Run mean anything.
+func (w *Walk) Skip(words int) { w.left -= words }
+
 // bite takes words of the current run.
 func (w *Walk) bite(words int) {
 	w.taken += words

@@ -18,6 +18,9 @@ type Options struct {
 	Workers  int     // host goroutines that compute for cores, beside the caller; 0 = GOMAXPROCS-1
 	MaxSteps uint64  // events after which a run is given up; 0 = no limit
 	Tracer   Tracer  // nil = none
+	// TimeOnly leaves out the data: nothing is moved or computed and memories count as defined, so that only the clock and the protocol of locks, queues
+	// and tokens are emulated. Times are the same. Host buffers may share memory; their lengths still bound addresses.
+	TimeOnly bool
 }
 
 // Buffer is a host buffer that control code addresses by its position in the argument list.

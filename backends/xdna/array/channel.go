@@ -394,7 +394,7 @@ func (c *channel) move() {
 			return
 		}
 	}
-	if c.host == nil && !c.clash() {
+	if c.host == nil && !c.t.a.opt.TimeOnly && !c.clash() {
 		return
 	}
 	if c.stream == nil && c.dir == device.MM2S {
@@ -550,6 +550,10 @@ func (c *channel) Send(words int) ([]byte, error) {
 		c.buf = make([]byte, max(n, 16<<10))
 	}
 	b := c.buf[:n]
+	if c.t.a.opt.TimeOnly {
+		c.walk.Skip(words)
+		return b, nil
+	}
 	c.walk.Gather(b, c.mem.Data)
 	c.eng().Charge(words)
 	return b, nil
@@ -569,14 +573,20 @@ func (c *channel) Sent(words int) {
 
 // Take implements sim.Sink.
 func (c *channel) Take(b []byte) error {
-	c.walk.Scatter(c.mem.Data, b)
+	if c.t.a.opt.TimeOnly {
+		c.walk.Skip(len(b) / 4)
+	} else {
+		c.walk.Scatter(c.mem.Data, b)
+	}
 	c.eng().Charge(len(b) / 4)
 	c.words += int64(len(b) / 4)
 	if c.host != nil {
 		c.host.written += int64(len(b))
 	}
 	if c.walk.Left() == 0 {
-		c.define()
+		if !c.t.a.opt.TimeOnly {
+			c.define()
+		}
 		c.state = ending
 		c.after(c.t.a.tm.MemLatency+float64(c.hops)*c.t.a.tm.Hop, evEnd)
 	}

@@ -136,7 +136,9 @@ func (c *core) Handle(int) {
 		if !c.clear(c.used, true) {
 			return
 		}
-		c.tile.Zero()
+		if !c.t.a.opt.TimeOnly {
+			c.tile.Zero()
+		}
 		c.chunk = 0
 		z := float64(r.CBytes()) / tm.Zero
 		c.stats.Zero += z
@@ -145,7 +147,9 @@ func (c *core) Handle(int) {
 	case stepZeroed:
 		c.trace("zero", c.now()-ticks(float64(r.CBytes())/tm.Zero))
 		if c.chunks == 0 {
-			c.tile.Store(c.t.mem.Data[c.used[0]:c.used[1]])
+			if !c.t.a.opt.TimeOnly {
+				c.tile.Store(c.t.mem.Data[c.used[0]:c.used[1]])
+			}
 			c.finishTile()
 			return
 		}
@@ -225,8 +229,10 @@ func (c *core) compute() {
 	if c.band == r.Bands-1 && c.chunk == c.chunks-1 {
 		j.c = d[c.used[0]:c.used[1]]
 	}
-	c.job = j
-	c.t.a.pool.submit(j)
+	if !c.t.a.opt.TimeOnly {
+		c.job = j
+		c.t.a.pool.submit(j)
+	}
 	cycles := c.t.a.tm.bandCycles(r, c.time, c.band)
 	c.stats.Compute += cycles
 	c.t.a.macs += int64(r.M/r.Bands) * int64(r.K) * int64(r.N)
@@ -238,8 +244,10 @@ func (c *core) compute() {
 // computed ends a band.
 func (c *core) computed() {
 	r := c.r
-	c.t.a.pool.join(c.job)
-	c.job = nil
+	if c.job != nil {
+		c.t.a.pool.join(c.job)
+		c.job = nil
+	}
 	c.trace("compute", c.waitAt)
 	c.usedA = [2]int{}
 	c.ia = (c.ia + 1) % r.A.Depth

@@ -61,6 +61,9 @@ func newTile(a *Array, pos device.Tile, before *tile) *tile {
 			t.mem = sim.NewMemory(kind.String()+" "+pos.String(), info.MemoryBytes)
 		}
 	}
+	if a.opt.TimeOnly && t.mem != nil {
+		t.mem.Define(0, info.MemoryBytes)
+	}
 	t.bds = make([]descriptor, info.BDs)
 	t.locks = make([]sim.Lock, info.Locks)
 	t.lockSet = make([]int, info.Locks)
