@@ -117,7 +117,8 @@ func (f Func2) Apply(x, y float64) float64 {
 	return math.NaN()
 }
 
-func (f Func2) applyInt(x, y int64, unsigned bool, width uint) int64 {
+// ApplyInt is Apply for integers of width bits, held in an int64. The result wraps when it is stored.
+func (f Func2) ApplyInt(x, y int64, unsigned bool, width uint) int64 {
 	less := x < y
 	if unsigned {
 		less = uint64(x) < uint64(y)
@@ -286,7 +287,7 @@ func (b Binary) Reference(out, in []tensor.Tensor) error {
 		v, w := x.Ints(), y.Ints()
 		unsigned := x.DType.Kind() == tensor.Unsigned
 		for i := range v {
-			v[i] = b.F.applyInt(v[i], w[i], unsigned, uint(8*x.DType.Size()))
+			v[i] = b.F.ApplyInt(v[i], w[i], unsigned, uint(8*x.DType.Size()))
 		}
 		out[0].SetInts(v)
 		return nil
@@ -403,10 +404,10 @@ func (c Clamp) Reference(out, in []tensor.Tensor) error {
 		unsigned := in[0].DType.Kind() == tensor.Unsigned
 		for i := range v {
 			if lo {
-				v[i] = Max.applyInt(v[i], in[1].Ints()[0], unsigned, 64)
+				v[i] = Max.ApplyInt(v[i], in[1].Ints()[0], unsigned, 64)
 			}
 			if hi {
-				v[i] = Min.applyInt(v[i], in[2].Ints()[0], unsigned, 64)
+				v[i] = Min.ApplyInt(v[i], in[2].Ints()[0], unsigned, 64)
 			}
 		}
 		out[0].SetInts(v)
@@ -494,8 +495,8 @@ func (g GLU) Reference(out, in []tensor.Tensor) error {
 	return nil
 }
 
-// InPlace is always true.
-func (GLU) InPlace(int) bool { return true }
+// InPlace is true for the gate: it is read before the element is written, where input 1 may still be needed.
+func (GLU) InPlace(i int) bool { return i == 0 }
 
 // Flops counts an activation and a multiplication an element.
 func (GLU) Flops(in []tensor.Spec) float64 { return 2 * float64(in[0].Elems()) }

@@ -1,0 +1,155 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
+	"github.com/tessera-go/tessera/internal/par"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// kernel runs one node. A kernel belongs to one program, so it may keep what it computes for the strides that it sees; the workers
+// of a parallel region share it.
+type kernel interface {
+	// bind is called once, at compile time.
+	bind(ctx context.Context, e *env, part *ops.Part, n *ops.Node) error
+	// run computes the node from the frame.
+	run(e *env, frame []tensor.Tensor) error
+}
+
+// env is what the kernels of a program share.
+type env struct {
+	threads int
+	vec     *vec.Funcs
+	engine  *Engine
+	ctx     context.Context // of the run
+	done    <-chan struct{} // of the run's context; nil if it cannot end
+	run     uint64          // counts runs, for what may be kept within one
+	angles  map[angleKey]*angles
+	scratch [][]float32 // a row of float32 for each worker
+}
+
+// stopped reports whether the run's context has ended. Jobs look at it when they start.
+func (e *env) stopped() bool {
+	if e.done == nil {
+		return false
+	}
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// rows returns a scratch row of n float32 for every worker of a region with the given number of jobs.
+func (e *env) rows(jobs, n int) [][]float32 {
+	w := par.Workers(e.threads, jobs)
+	for len(e.scratch) < w {
+		e.scratch = append(e.scratch, nil)
+	}
+	for i := range w {
+		if len(e.scratch[i]) < n {
+			e.scratch[i] = make([]float32, n+16)
+		}
+	}
+	return e.scratch
+}
+
+// program is a compiled part.
+type program struct {
+	b        *Backend
+	nodes    []ops.Node
+	kernels  []kernel
+	products int
+	env      env
+}
+
+// Run executes nodes in order.
+func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last int) error {
+	e := &p.env
+	e.ctx, e.done = ctx, ctx.Done()
+	e.run++
+	for i := first; i < last; i++ {
+		if e.done != nil && e.stopped() {
+			return context.Cause(ctx)
+		}
+		if err := p.kernels[i].run(e, frame); err != nil {
+			return p.describe(i, frame, err)
+		}
+	}
+	if e.done != nil && e.stopped() {
+		return context.Cause(ctx)
+	}
+	p.b.nodes.Add(int64(last - first))
+	if p.products > 0 {
+		p.b.products.Add(p.count(first, last))
+	}
+	return nil
+}
+
+// count returns the products among the nodes; a whole part is the usual case.
+func (p *program) count(first, last int) int64 {
+	if last-first == len(p.nodes) {
+		return int64(p.products)
+	}
+	n := int64(0)
+	for _, k := range p.kernels[first:last] {
+		if _, ok := k.(*matmulKernel); ok {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *program) describe(i int, frame []tensor.Tensor, err error) error {
+	n := &p.nodes[i]
+	specs := make([]tensor.Spec, len(n.In))
+	for j, v := range n.In {
+		if v >= 0 {
+			specs[j] = frame[v].Spec
+		}
+	}
+	return fmt.Errorf("node %q, %s: %w", n.Name, ops.Describe(n.Op, specs), err)
+}
+
+// Close releases what the kernels hold.
+func (p *program) Close() error {
+	p.kernels = nil
+	return nil
+}
+
+// referenceKernel runs an op's reference.
+type referenceKernel struct {
+	op      ops.Op
+	in, out []int
+	ins     []tensor.Tensor
+	outs    []tensor.Tensor
+}
+
+func (k *referenceKernel) bind(_ context.Context, _ *env, _ *ops.Part, n *ops.Node) error {
+	k.in, k.out = n.In, n.Out
+	k.ins, k.outs = make([]tensor.Tensor, len(n.In)), make([]tensor.Tensor, len(n.Out))
+	return nil
+}
+
+func (k *referenceKernel) run(_ *env, frame []tensor.Tensor) error {
+	for i, v := range k.in {
+		if v >= 0 {
+			k.ins[i] = frame[v]
+		}
+	}
+	for i, v := range k.out {
+		k.outs[i] = frame[v]
+	}
+	return k.op.Reference(k.outs, k.ins)
+}
+
+// first returns the address of a tensor's first element, or a dummy for an empty tensor.
+func first(t *tensor.Tensor) unsafe.Pointer { return t.Ptr() }
+
+// floats views n float32 at an address.
+func floats(p unsafe.Pointer, n int) []float32 { return unsafe.Slice((*float32)(p), n) }

@@ -1,0 +1,445 @@
+package cpu
+
+import (
+	"context"
+	"math"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/par"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/attention"
+	"github.com/tessera-go/tessera/ops/norm"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// rowLoop walks the rows of tensors along one axis: operand 0 is the result, the others broadcast to it. The loop is over all other
+// dimensions.
+type rowLoop struct {
+	loop
+	axis  int
+	rank  int // of the result, the axis included
+	width int // elements of a row
+	rows  int
+	seen  [maxOperands][tensor.MaxRank]int
+	made  bool
+	types [maxOperands]tensor.DType
+	along [maxOperands]int // bytes between the elements of a row
+	base  [maxOperands]unsafe.Pointer
+	size  int // rows of a job
+}
+
+func (r *rowLoop) setRows(axis int, specs ...tensor.Spec) {
+	out := specs[0]
+	if axis < 0 {
+		axis += int(out.Rank)
+	}
+	r.axis, r.rank, r.width = axis, int(out.Rank), out.Dims[axis]
+	without := make([]tensor.Spec, len(specs))
+	for i, s := range specs {
+		r.types[i] = s.DType
+		t := tensor.Tensor{Spec: s}
+		r.drop(&t)
+		without[i] = t.Spec
+	}
+	r.shape(without[0].Shape(), without...)
+	r.rows = r.total
+}
+
+// drop takes the axis out of a tensor that is aligned to the result from the innermost dimension.
+func (r *rowLoop) drop(t *tensor.Tensor) (stride int) {
+	a := r.axis - r.rank + int(t.Rank)
+	if a < 0 {
+		return 0
+	}
+	if t.Dims[a] != 1 || r.width == 1 {
+		stride = t.Strides[a]
+	}
+	copy(t.Dims[a:], t.Dims[a+1:t.Rank])
+	copy(t.Strides[a:], t.Strides[a+1:t.Rank])
+	t.Rank--
+	t.Dims[t.Rank], t.Strides[t.Rank] = 0, 0
+	return stride
+}
+
+// updateRows takes the operands of a run.
+func (r *rowLoop) updateRows(ts *[maxOperands]*tensor.Tensor) {
+	same := r.made
+	for i := range r.n {
+		same = same && ts[i].Strides == r.seen[i]
+		r.base[i] = ts[i].Ptr()
+	}
+	if same {
+		return
+	}
+	r.made = true
+	var copies [maxOperands]tensor.Tensor
+	var short [maxOperands]*tensor.Tensor
+	for i := range r.n {
+		r.seen[i] = ts[i].Strides
+		copies[i] = *ts[i]
+		r.along[i] = r.drop(&copies[i]) * r.types[i].Size()
+		short[i] = &copies[i]
+	}
+	r.update(&short)
+}
+
+// cut sets the size of jobs of about grain elements and returns their number.
+func (r *rowLoop) cut(grain int) int {
+	var n int
+	r.size, n = jobs(r.rows, max(1, grain/max(r.width, 1)))
+	return n
+}
+
+// plain reports whether rows of operand i are float32 without gaps.
+func (r *rowLoop) plain(i int) bool {
+	return r.types[i] == tensor.F32 && (r.along[i] == 4 || r.width == 1)
+}
+
+// row returns row c of operand i as float32: itself, or a copy in buf.
+func (r *rowLoop) row(e *env, c *cursor, i int, buf []float32) []float32 {
+	p := unsafe.Add(r.base[i], c.off[i])
+	if r.plain(i) {
+		return floats(p, r.width)
+	}
+	buf = buf[:r.width]
+	e.loadFloats(buf, r.types[i], p, r.along[i])
+	return buf
+}
+
+// target returns where to compute row c of the result: in place, or in buf, from which store moves it.
+func (r *rowLoop) target(c *cursor, buf []float32) []float32 {
+	if r.plain(0) {
+		return floats(unsafe.Add(r.base[0], c.off[0]), r.width)
+	}
+	return buf[:r.width]
+}
+
+func (r *rowLoop) store(e *env, c *cursor, row []float32) {
+	if !r.plain(0) {
+		e.storeFloats(unsafe.Add(r.base[0], c.off[0]), r.types[0], r.along[0], row)
+	}
+}
+
+// rowsKernel is a kernel of independent rows: RMS, Layer and L2 norm, softmax.
+type rowsKernel struct {
+	rowLoop
+	e        *env
+	out      int
+	in       []int // the operands that are walked
+	vectors  []int // values that are one vector for all rows; -1 where absent
+	weights  [2][]float32
+	loaded   [2][]float32
+	axis     int
+	grain    int
+	buffers  int // rows of scratch a worker
+	kind     func(k *rowsKernel, e *env, c *cursor, buf []float32)
+	eps      float32
+	scale    float32
+	hasScale bool
+	log      bool
+	boolMask bool
+}
+
+func (k *rowsKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
+	k.e, k.out = e, n.Out[0]
+	specs := []tensor.Spec{part.Values[k.out].Spec}
+	for _, v := range k.in {
+		if v >= len(n.In) || n.In[v] < 0 {
+			continue
+		}
+		specs = append(specs, part.Values[n.In[v]].Spec)
+	}
+	operands := []int{}
+	for _, v := range k.in {
+		if v < len(n.In) && n.In[v] >= 0 {
+			operands = append(operands, n.In[v])
+		}
+	}
+	k.in = operands
+	for i, v := range k.vectors {
+		if v >= len(n.In) || n.In[v] < 0 {
+			k.vectors[i] = -1
+			continue
+		}
+		k.vectors[i] = n.In[v]
+		s := part.Values[n.In[v]].Spec
+		k.loaded[i] = make([]float32, s.Elems())
+	}
+	k.setRows(k.axis, specs...)
+	return nil
+}
+
+func (k *rowsKernel) run(e *env, frame []tensor.Tensor) error {
+	if k.rows == 0 || k.width == 0 {
+		return nil
+	}
+	var ts [maxOperands]*tensor.Tensor
+	ts[0] = &frame[k.out]
+	for i, v := range k.in {
+		ts[i+1] = &frame[v]
+	}
+	k.updateRows(&ts)
+	for i, v := range k.vectors {
+		if v < 0 {
+			continue
+		}
+		t := &frame[v]
+		if t.DType == tensor.F32 && t.Strides[0] == 1 {
+			k.weights[i] = floats(t.Ptr(), t.Dims[0])
+			continue
+		}
+		k.weights[i] = k.loaded[i]
+		e.loadFloats(k.loaded[i], t.DType, t.Ptr(), t.Strides[0]*t.DType.Size())
+	}
+	n := k.cut(k.grain)
+	e.rows(n, k.buffers*k.width)
+	if n == 1 {
+		k.Do(0, 0)
+		return nil
+	}
+	par.Run(e.threads, n, k)
+	return nil
+}
+
+// Do computes one job's rows.
+func (k *rowsKernel) Do(worker, job int) {
+	if k.e.stopped() {
+		return
+	}
+	at, to := job*k.size, min((job+1)*k.size, k.rows)
+	buf := k.e.scratch[worker]
+	var c cursor
+	k.seek(&c, at)
+	for ; at < to; at++ {
+		k.kind(k, k.e, &c, buf)
+		k.advance(&c, 1)
+	}
+}
+
+func normKernel(c ops.Call) kernel {
+	if !onlyFloats(c.In) {
+		return nil
+	}
+	k := &rowsKernel{in: []int{0}, vectors: []int{1, 2}, axis: -1, grain: grainCheap, buffers: 2}
+	switch op := c.Op.(type) {
+	case norm.RMS:
+		k.eps, k.kind, k.vectors = op.Eps, rmsRow, []int{1}
+	case norm.Layer:
+		k.eps, k.kind = op.Eps, layerRow
+	case norm.L2:
+		k.eps, k.kind, k.vectors = op.Eps, l2Row, nil
+	}
+	return k
+}
+
+func rmsRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
+	x, y := k.row(e, c, 1, buf), k.target(c, buf)
+	mean := e.vec.SumSq(x) / float32(k.width)
+	s := float32(1 / math.Sqrt(float64(mean)+float64(k.eps)))
+	if k.vectors[0] >= 0 {
+		e.vec.MulRow(y, x, k.weights[0], s)
+	} else {
+		e.vec.Scale(y, x, s, 0)
+	}
+	k.store(e, c, y)
+}
+
+func layerRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
+	x, y := k.row(e, c, 1, buf), k.target(c, buf)
+	mean := e.vec.Sum(x) / float32(k.width)
+	s := float32(1 / math.Sqrt(float64(e.vec.SumDev(x, mean)/float32(k.width))+float64(k.eps)))
+	// (x - mean) first: with a large mean, x s - mean s would lose what is left.
+	e.vec.Scale(y, x, 1, -mean)
+	if k.vectors[0] >= 0 {
+		e.vec.MulRow(y, y, k.weights[0], s)
+	} else {
+		e.vec.Scale(y, y, s, 0)
+	}
+	if k.vectors[1] >= 0 {
+		e.vec.Add(y, y, k.weights[1])
+	}
+	k.store(e, c, y)
+}
+
+func l2Row(k *rowsKernel, e *env, c *cursor, buf []float32) {
+	x, y := k.row(e, c, 1, buf), k.target(c, buf)
+	length := max(float32(math.Sqrt(float64(e.vec.SumSq(x)))), k.eps)
+	e.vec.Scale(y, x, 1/length, 0)
+	k.store(e, c, y)
+}
+
+func softmaxKernel(op attention.Softmax, c ops.Call) kernel {
+	k := &rowsKernel{in: []int{0, 1}, axis: op.Axis, grain: grainExp, buffers: 3, kind: softmaxRow, log: op.Log, scale: 1}
+	if op.Scale != 0 {
+		k.scale, k.hasScale = op.Scale, true
+	}
+	in := c.In
+	if len(in) > 1 && in[1].DType == tensor.Bool {
+		k.boolMask = true
+		in = in[:1]
+	}
+	if !onlyFloats(in) {
+		return nil
+	}
+	return k
+}
+
+func softmaxRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
+	n := k.width
+	x, y := k.row(e, c, 1, buf), k.target(c, buf)
+	if k.hasScale {
+		e.vec.Scale(y, x, k.scale, 0)
+		x = y
+	}
+	if k.n > 2 {
+		if k.boolMask {
+			p, step := unsafe.Add(k.base[2], c.off[2]), k.along[2]
+			for i := range y {
+				y[i] = x[i]
+				if *(*uint8)(unsafe.Add(p, i*step)) == 0 {
+					y[i] = float32(math.Inf(-1))
+				}
+			}
+		} else {
+			addMask(y, x, k.row(e, c, 2, buf[n:2*n]))
+		}
+		x = y
+	}
+	top := e.vec.MaxOf(x)
+	if !k.log {
+		if sum := e.vec.ExpSub(y, x, top); sum != 0 {
+			e.vec.Scale(y, y, 1/sum, 0)
+		}
+		k.store(e, c, y)
+		return
+	}
+	if math.IsInf(float64(top), -1) {
+		copy(y, x)
+	} else {
+		sum := e.vec.ExpSub(buf[2*n:3*n], x, top)
+		e.vec.Scale(y, x, 1, -top)
+		e.vec.Scale(y, y, 1, -float32(math.Log(float64(sum))))
+	}
+	k.store(e, c, y)
+}
+
+// addMask adds a mask; what it excludes (-Inf) stays excluded whatever the score is, NaN included.
+func addMask(y, x, mask []float32) {
+	for i, m := range mask {
+		if m < -math.MaxFloat32 {
+			y[i] = m
+			continue
+		}
+		y[i] = x[i] + m
+	}
+}
+
+// channelsKernel applies a scale and a shift to each channel of [N, C, ...]; for group norm they come from the data.
+type channelsKernel struct {
+	referenceKernel
+	e                *env
+	groups           int // 0: batch norm
+	eps              float32
+	batch, c, inner  int
+	x, y             []float32
+	weight, bias     []float32
+	mean, variance   []float32
+	perGroup, length int
+}
+
+func groupKernel(op norm.Group, c ops.Call) kernel {
+	for _, s := range c.In {
+		if s.DType != tensor.F32 && s.DType != tensor.Invalid {
+			return nil
+		}
+	}
+	return &channelsKernel{groups: op.Groups, eps: op.Eps}
+}
+
+func batchKernel(op norm.Batch, c ops.Call) kernel {
+	k := groupKernel(norm.Group{Eps: op.Eps}, c)
+	return k
+}
+
+func (k *channelsKernel) bind(ctx context.Context, e *env, part *ops.Part, n *ops.Node) error {
+	k.e = e
+	s := part.Values[n.In[0]].Spec
+	k.batch, k.c, k.inner = s.Dims[0], s.Dims[1], 1
+	for _, d := range s.Shape()[2:] {
+		k.inner *= d
+	}
+	k.op = n.Op
+	return k.referenceKernel.bind(ctx, e, part, n)
+}
+
+// vector returns optional input i.
+func (k *channelsKernel) vector(frame []tensor.Tensor, i int) ([]float32, bool) {
+	if i >= len(k.in) || k.in[i] < 0 {
+		return nil, true
+	}
+	t := &frame[k.in[i]]
+	if !t.IsContiguous() {
+		return nil, false
+	}
+	return tensor.Data[float32](t), true
+}
+
+func (k *channelsKernel) run(e *env, frame []tensor.Tensor) error {
+	in, out := &frame[k.in[0]], &frame[k.out[0]]
+	ok := in.IsContiguous() && out.IsContiguous()
+	vectors := [4]*[]float32{&k.weight, &k.bias, &k.mean, &k.variance}
+	for i, v := range vectors {
+		var plain bool
+		*v, plain = k.vector(frame, i+1)
+		ok = ok && plain
+	}
+	if !ok || in.Elems() == 0 {
+		return k.referenceKernel.run(e, frame)
+	}
+	k.x, k.y = tensor.Data[float32](in), tensor.Data[float32](out)
+	n := k.batch * k.c
+	if k.groups > 0 {
+		n = k.batch * k.groups
+		k.perGroup = k.c / k.groups
+	}
+	if n == 1 || in.Elems() < grainCheap {
+		for i := range n {
+			k.Do(0, i)
+		}
+		return nil
+	}
+	par.Run(e.threads, n, k)
+	return nil
+}
+
+// Do computes one channel, or one group of channels.
+func (k *channelsKernel) Do(_, job int) {
+	if k.e.stopped() {
+		return
+	}
+	if k.groups == 0 {
+		ch := job % k.c
+		s := k.weight[ch] / float32(math.Sqrt(float64(k.variance[ch])+float64(k.eps)))
+		x, y := k.x[job*k.inner:][:k.inner], k.y[job*k.inner:][:k.inner]
+		k.e.vec.Scale(y, x, 1, -k.mean[ch])
+		k.e.vec.Scale(y, y, s, k.bias[ch])
+		return
+	}
+	n := k.perGroup * k.inner
+	x, y := k.x[job*n:][:n], k.y[job*n:][:n]
+	mean := k.e.vec.Sum(x) / float32(n)
+	s := float32(1 / math.Sqrt(float64(k.e.vec.SumDev(x, mean)/float32(n))+float64(k.eps)))
+	k.e.vec.Scale(y, x, 1, -mean)
+	for i := range k.perGroup {
+		ch := job*k.perGroup%k.c + i
+		w, b := s, float32(0)
+		if k.weight != nil {
+			w *= k.weight[ch]
+		}
+		if k.bias != nil {
+			b = k.bias[ch]
+		}
+		part := y[i*k.inner:][:k.inner]
+		k.e.vec.Scale(part, part, w, b)
+	}
+}

@@ -1,0 +1,383 @@
+package cpu
+
+import (
+	"context"
+	"math"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/par"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/attention"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Sizes of the tiles of attention. A tile of queries meets the keys block by block with a running maximum and sum (streaming softmax,
+// Milakov and Gimelshein, arXiv 1805.02867; Rabe and Staats, arXiv 2112.05682), so that no more than queryTile x keyBlock scores exist
+// for a worker at a time, whatever the context.
+const (
+	queryTile = 64  // rows of a tile: enough to pay for packing a block of keys
+	keyBlock  = 128 // keys of a block: scores of a tile are 32 KiB
+	fewRows   = 4   // below it dot products with the keys where they lie are faster than packing them
+)
+
+// sdpaKernel computes attention. Query heads that share a key head are rows of the same tiles.
+type sdpaKernel struct {
+	groups loop // over [batch..., G]; operands: result, Q, K, V, mask, positions
+	e      *env
+	op     attention.SDPA
+	isa    cpuinfo.ISA
+	in     [5]int // values; -1 where absent
+	out    int
+
+	rep, m, n, d, dv int // heads of a group, queries, keys, sizes of a head
+	factor, cap      float32
+	types            [6]tensor.DType
+	base             [6]unsafe.Pointer
+	row              [6]int // bytes between rows (queries for 0, 1, 4, 5; keys for 2, 3)
+	along            [6]int // bytes between elements of a row
+	head             [6]int // bytes between heads of a group (0, 1, 4)
+	made             bool
+	seen             [6][tensor.MaxRank]int
+	tiles            int // of a group
+	work             []sdpaWork
+}
+
+// sdpaWork is the memory of one worker.
+type sdpaWork struct {
+	q, scores, acc  []float32 // tile of queries, scaled; scores; sums
+	k, v            []float32 // a block of keys and values that are not float32 rows
+	mask            []float32
+	top, sum        []float32
+	from, to        []int
+	space           *gemm.Workspace
+	scoreOpt, accum gemm.Options
+}
+
+func sdpaKernelFor(op attention.SDPA, c ops.Call) kernel {
+	if !onlyFloats(c.In[:3]) || c.In[0].Rank >= tensor.MaxRank {
+		return nil
+	}
+	if len(c.In) > 3 && c.In[3].DType != tensor.Bool && !onlyFloats(c.In[3:4]) {
+		return nil
+	}
+	return &sdpaKernel{op: op}
+}
+
+func (k *sdpaKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
+	k.e, k.out, k.isa = e, n.Out[0], e.vec.ISA
+	k.in = [5]int{-1, -1, -1, -1, -1}
+	copy(k.in[:], n.In)
+	q, kk, v := part.Values[n.In[0]].Spec, part.Values[n.In[1]].Spec, part.Values[n.In[2]].Spec
+	k.m, k.d, k.n, k.dv = q.Dim(-2), q.Dim(-1), kk.Dim(-2), v.Dim(-1)
+	g := kk.Dim(-3)
+	k.rep = q.Dim(-3) / max(g, 1)
+	k.factor, k.cap = float32(k.op.Factor(k.d)), k.op.Softcap
+	k.types[0] = part.Values[k.out].Spec.DType
+	for i, v := range k.in {
+		if v >= 0 {
+			k.types[i+1] = part.Values[v].Spec.DType
+		}
+	}
+	dims := append(q.Shape()[:q.Rank-3], g)
+	var specs [6]tensor.Spec
+	for i := range specs {
+		specs[i] = tensor.MakeSpec(tensor.U8, dims...) // all strides are given in bytes
+	}
+	k.groups.shape(dims, specs[:]...)
+	k.tiles = (k.rep*k.m + queryTile - 1) / queryTile
+	return nil
+}
+
+// layOut splits the operands' strides into those of groups, for the loop, and those inside a group.
+func (k *sdpaKernel) layOut(ts *[6]*tensor.Tensor) {
+	var outer [maxOperands]tensor.Tensor
+	var ptr [maxOperands]*tensor.Tensor
+	rank := k.groups.rank // batch dimensions and G
+	for i, t := range ts {
+		ptr[i] = &outer[i]
+		k.base[i] = nil
+		if t == nil {
+			continue
+		}
+		k.base[i] = t.Ptr()
+		size := t.DType.Size()
+		stride := func(fromLast int) int { // of a dimension counted from the innermost; 0 where broadcast
+			d := int(t.Rank) - 1 - fromLast
+			if d < 0 || t.Dims[d] == 1 {
+				return 0
+			}
+			return t.Strides[d] * size
+		}
+		o := &outer[i].Strides
+		if i == 5 { // positions [..., M]
+			k.row[i] = stride(0)
+			for b := range rank - 1 {
+				o[b] = stride(rank - 1 - b)
+			}
+			continue
+		}
+		k.along[i], k.row[i] = stride(0), stride(1)
+		for b := range rank - 1 {
+			o[b] = stride(rank - 1 - b + 2)
+		}
+		k.head[i] = stride(2)
+		o[rank-1] = k.head[i]
+		if i != 2 && i != 3 { // heads of a group lie behind one another
+			o[rank-1] *= k.rep
+		}
+	}
+	k.groups.update(&ptr)
+}
+
+func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
+	ts := [6]*tensor.Tensor{&frame[k.out]}
+	for i, v := range k.in {
+		if v >= 0 {
+			ts[i+1] = &frame[v]
+		}
+	}
+	if ts[0].Elems() == 0 {
+		return nil
+	}
+	same := k.made
+	for i, t := range ts {
+		if t != nil {
+			same = same && t.Strides == k.seen[i]
+			k.seen[i] = t.Strides
+			k.base[i] = t.Ptr()
+		}
+	}
+	if !same {
+		k.made = true
+		k.layOut(&ts)
+	}
+	jobs := k.groups.total * k.tiles
+	for w := par.Workers(e.threads, jobs); len(k.work) < w; {
+		rows := min(queryTile, k.rep*k.m)
+		s := sdpaWork{
+			q: make([]float32, rows*k.d), scores: make([]float32, rows*keyBlock), acc: make([]float32, rows*k.dv),
+			top: make([]float32, rows), sum: make([]float32, rows), from: make([]int, rows), to: make([]int, rows),
+			mask: make([]float32, keyBlock),
+		}
+		s.k, s.v = make([]float32, keyBlock*k.d), make([]float32, keyBlock*k.dv)
+		k.work = append(k.work, s)
+	}
+	if k.work[0].space == nil {
+		for i := range k.work {
+			space, err := gemm.NewWorkspace(0)
+			if err != nil {
+				return err
+			}
+			w := &k.work[i]
+			w.space = space
+			w.scoreOpt = gemm.Options{Threads: 1, Workspace: space, ISA: k.isa}
+			w.accum = gemm.Options{Threads: 1, Workspace: space, ISA: k.isa, Accumulate: true}
+		}
+	}
+	if jobs == 1 {
+		k.Do(0, 0)
+		return nil
+	}
+	par.Run(e.threads, jobs, k)
+	return nil
+}
+
+// Do computes one tile of queries of one group.
+func (k *sdpaKernel) Do(worker, job int) {
+	if k.e.stopped() {
+		return
+	}
+	w := &k.work[worker]
+	var c cursor
+	k.groups.seek(&c, job/k.tiles)
+	var p [6]unsafe.Pointer
+	for i := range p {
+		if k.base[i] != nil {
+			p[i] = unsafe.Add(k.base[i], c.off[i])
+		}
+	}
+	first := job % k.tiles * queryTile
+	rows := min(queryTile, k.rep*k.m-first)
+	// Row r of the group is query r/rep of head r%rep, so that a tile's queries are neighbours and see about the same keys.
+	low, high := k.n, 0
+	for r := range rows {
+		i, h := (first+r)/k.rep, (first+r)%k.rep
+		q := w.q[r*k.d:][:k.d]
+		k.e.loadFloats(q, k.types[1], unsafe.Add(p[1], i*k.row[1]+h*k.head[1]), k.along[1])
+		k.e.vec.Scale(q, q, k.factor, 0)
+		pos := i + k.n - k.m
+		if p[5] != nil {
+			at := unsafe.Add(p[5], i*k.row[5])
+			if k.types[5] == tensor.I32 {
+				pos = int(*(*int32)(at))
+			} else {
+				pos = int(*(*int64)(at))
+			}
+		}
+		w.from[r], w.to[r] = k.op.Visible(pos, k.n)
+		low, high = min(low, w.from[r]), max(high, w.to[r])
+		w.top[r], w.sum[r] = float32(math.Inf(-1)), 0
+	}
+	acc := w.acc[:rows*k.dv]
+	clear(acc)
+	for at := low; at < high; at += keyBlock {
+		if k.e.stopped() {
+			return
+		}
+		k.block(w, &p, first, rows, at, min(keyBlock, high-at))
+	}
+	for r := range rows {
+		row := acc[r*k.dv:][:k.dv]
+		if w.sum[r] != 0 { // NaN included
+			k.e.vec.Scale(row, row, 1/w.sum[r], 0)
+		}
+		if hasNaN(row) && w.sum[r] == w.sum[r] {
+			k.alone(w, &p, first, r) // zero weights times NaN or infinity do not count
+		}
+		i, h := (first+r)/k.rep, (first+r)%k.rep
+		k.e.storeFloats(unsafe.Add(p[0], i*k.row[0]+h*k.head[0]), k.types[0], k.along[0], row)
+	}
+}
+
+// rowsOf returns n rows of K (operand 2) or V (3) from row at on, as float32 with a stride in elements: themselves, or copies in buf.
+func (k *sdpaKernel) rowsOf(p unsafe.Pointer, operand, at, n, width int, buf []float32) (rows []float32, stride int) {
+	p = unsafe.Add(p, at*k.row[operand])
+	if k.types[operand] == tensor.F32 && (k.along[operand] == 4 || width == 1) && (k.row[operand]%4 == 0 && k.row[operand] >= 0) {
+		stride = k.row[operand] / 4
+		return floats(p, (n-1)*stride+width), stride
+	}
+	for i := range n {
+		k.e.loadFloats(buf[i*width:][:width], k.types[operand], unsafe.Add(p, i*k.row[operand]), k.along[operand])
+	}
+	return buf[:n*width], width
+}
+
+// block lets a tile meet n keys.
+func (k *sdpaKernel) block(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n int) {
+	keys, ks := k.rowsOf(p[2], 2, at, n, k.d, w.k)
+	values, vs := k.rowsOf(p[3], 3, at, n, k.dv, w.v)
+	s := w.scores[:rows*n]
+	few := rows < fewRows
+	switch {
+	case k.d == 0:
+		clear(s)
+	case few:
+		for r := range rows {
+			q := w.q[r*k.d:][:k.d]
+			for j := range n {
+				s[r*n+j] = k.e.vec.Dot(q, keys[j*ks:][:k.d])
+			}
+		}
+	default:
+		must(gemm.Mul(gemm.Of(s, rows, n), gemm.Of(w.q[:rows*k.d], rows, k.d), gemm.View(keys, k.d, n, 1, ks), &w.scoreOpt))
+	}
+	for r := range rows {
+		k.weigh(w, p, first, r, s[r*n:][:n], at)
+	}
+	switch {
+	case k.dv == 0:
+	case few:
+		for r := range rows {
+			row := w.acc[r*k.dv:][:k.dv]
+			for j, x := range s[r*n:][:n] {
+				if x != 0 {
+					k.e.vec.Axpy(row, values[j*vs:][:k.dv], x)
+				}
+			}
+		}
+	default:
+		must(gemm.Mul(gemm.Of(w.acc[:rows*k.dv], rows, k.dv), gemm.Of(s, rows, n), gemm.View(values, n, k.dv, vs, 1), &w.accum))
+	}
+}
+
+// weigh turns the scores of one row for the keys from at on into weights under the running maximum, and rescales what was summed.
+func (k *sdpaKernel) weigh(w *sdpaWork, p *[6]unsafe.Pointer, first, r int, s []float32, at int) {
+	k.mask(w, p, first, r, s, at)
+	top := max(w.top[r], k.e.vec.MaxOf(s))
+	if math.IsInf(float64(top), -1) {
+		clear(s)
+		return
+	}
+	if top != w.top[r] {
+		if w.sum[r] != 0 {
+			fix := float32(math.Exp(float64(w.top[r] - top)))
+			w.sum[r] *= fix
+			row := w.acc[r*k.dv:][:k.dv]
+			k.e.vec.Scale(row, row, fix, 0)
+		}
+		w.top[r] = top
+	}
+	w.sum[r] += k.e.vec.ExpSub(s, s, top)
+}
+
+// mask applies the cap, the mask, and the range of visible keys to scores.
+func (k *sdpaKernel) mask(w *sdpaWork, p *[6]unsafe.Pointer, first, r int, s []float32, at int) {
+	if k.cap != 0 {
+		k.e.vec.Scale(s, s, 1/k.cap, 0)
+		k.e.vec.Tanh(s, s)
+		k.e.vec.Scale(s, s, k.cap, 0)
+	}
+	if p[4] != nil {
+		i, h := (first+r)/k.rep, (first+r)%k.rep
+		m := unsafe.Add(p[4], i*k.row[4]+h*k.head[4]+at*k.along[4])
+		if k.types[4] == tensor.Bool {
+			for j := range s {
+				if *(*uint8)(unsafe.Add(m, j*k.along[4])) == 0 {
+					s[j] = float32(math.Inf(-1))
+				}
+			}
+		} else {
+			mask := w.mask[:len(s)]
+			k.e.loadFloats(mask, k.types[4], m, k.along[4])
+			addMask(s, s, mask)
+		}
+	}
+	for j := at; j < min(w.from[r], at+len(s)); j++ {
+		s[j-at] = float32(math.Inf(-1))
+	}
+	for j := max(at, w.to[r]); j < at+len(s); j++ {
+		s[j-at] = float32(math.Inf(-1))
+	}
+}
+
+// alone computes one row with products of weights that are zero left out. It is for rows that would be NaN otherwise.
+func (k *sdpaKernel) alone(w *sdpaWork, p *[6]unsafe.Pointer, first, r int) {
+	row, q := w.acc[r*k.dv:][:k.dv], w.q[r*k.d:][:k.d]
+	clear(row)
+	w.top[r], w.sum[r] = float32(math.Inf(-1)), 0
+	for at := w.from[r]; at < w.to[r]; at += keyBlock {
+		n := min(keyBlock, w.to[r]-at)
+		keys, ks := k.rowsOf(p[2], 2, at, n, k.d, w.k)
+		values, vs := k.rowsOf(p[3], 3, at, n, k.dv, w.v)
+		s := w.scores[:n]
+		for j := range n {
+			s[j] = k.e.vec.Dot(q, keys[j*ks:][:k.d])
+		}
+		k.weigh(w, p, first, r, s, at)
+		for j, x := range s {
+			if x != 0 {
+				k.e.vec.Axpy(row, values[j*vs:][:k.dv], x)
+			}
+		}
+	}
+	if w.sum[r] != 0 {
+		k.e.vec.Scale(row, row, 1/w.sum[r], 0)
+	}
+}
+
+func hasNaN(row []float32) bool {
+	var sum float32
+	for _, x := range row {
+		sum += x * 0
+	}
+	return sum != sum
+}
+
+// must ends a run whose operands this package has built wrongly; it is a bug.
+func must(err error) {
+	if err != nil {
+		panic("cpu: " + err.Error())
+	}
+}
