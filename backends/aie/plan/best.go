@@ -72,7 +72,8 @@ func newBest(d device.Device, prob Problem, opt Options) (*Plan, error) {
 	}
 	if best == nil {
 		if whyNot == nil {
-			whyNot = fmt.Errorf("no block of tiles fits")
+			whyNot = fmt.Errorf("no grid of at most %d tiles with rows=%d, chain=%d, groups=%d (0 = any): up to %d rows, chains of %d and %d columns are right",
+				tiles, opt.Rows, opt.Chain, opt.Groups, d.CoreRows, d.Core.EastOut, d.Cols)
 		}
 		return nil, whyNot
 	}
@@ -145,6 +146,9 @@ func blockShapes(d *device.Device, k core.Kernel, prob *Problem, opt Options) []
 func grids(d *device.Device, prob *Problem, opt Options, tiles, mb, nb int) [][3]int {
 	var out [][3]int
 	maxRows := min(d.CoreRows, ceil(prob.M, mb), tiles)
+	if opt.Rows != 0 {
+		maxRows = opt.Rows
+	}
 	chains := []int{1, 2, 3, 4}
 	if prob.Type == core.FP32 {
 		chains = []int{1}
@@ -168,13 +172,15 @@ func grids(d *device.Device, prob *Problem, opt Options, tiles, mb, nb int) [][3
 			most := min(d.Cols/chain, tiles/(rows*chain), ceil(prob.N, nb))
 			seen := map[int]bool{}
 			add := func(z int) {
-				if z >= 1 && z <= most && !seen[z] && (opt.Groups == 0 || z == opt.Groups) {
+				if z >= 1 && z <= most && !seen[z] {
 					seen[z] = true
 					out = append(out, [3]int{rows, chain, z})
 				}
 			}
 			if opt.Groups != 0 {
-				add(opt.Groups)
+				if rows*chain*opt.Groups <= tiles {
+					out = append(out, [3]int{rows, chain, opt.Groups})
+				}
 				continue
 			}
 			for passes := ceil(prob.N, nb*max(most, 1)); passes <= 8*ceil(prob.N, nb*max(most, 1)); passes *= 2 {

@@ -205,17 +205,15 @@ func newPaper(d device.Device, prob Problem, opt Options) (*Plan, error) {
 		return nil, fmt.Errorf("product needs %d bytes of DDR for A, B_c and C, %s has %d", need, d.Name, d.DDRBytes)
 	}
 
-	// A is laid out block by block in the order of use; as many blocks as fit stay in FPGA RAM, the others stream from DDR.
-	left := d.FPGABytes()
+	// A is laid out block by block in the order of use; the first ones, as many as fit, stay in FPGA RAM, the others stream from DDR.
 	for pc := 0; pc < prob.K; pc += p.KC {
 		for ic := 0; ic < prob.M; ic += p.MC {
 			bytes := int64(p.mcAt(ic)) * int64(p.kcAt(pc)*e)
-			p.Blocks++
-			if !opt.StreamWeights && bytes <= left {
-				left -= bytes
+			if !opt.StreamWeights && p.ResidentBlocks == p.Blocks && p.FPGABytes+bytes <= d.FPGABytes() {
 				p.FPGABytes += bytes
 				p.ResidentBlocks++
 			}
+			p.Blocks++
 		}
 	}
 	if p.ResidentBlocks < p.Blocks {

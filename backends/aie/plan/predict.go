@@ -222,34 +222,32 @@ func (p *Plan) stagedTime(pass float64) float64 {
 	cPass := float64(p.BytesC()) / float64(p.Passes()) / rate
 	a, b := float64(p.SlabA())*float64(p.Steps)/rate, float64(p.Groups*p.NB)*float64(p.K)*e/rate
 	b = min(b, float64(p.N)*float64(p.K)*e/rate)
-	first, rest, once := 0.0, 0.0, 0.0 // staging in the first inner pass of an outer iteration, in the others, in the first outer iteration
-	add := func(f Feed, panel float64) {
+	panel, every, once := 0.0, 0.0, 0.0 // staging for an outer iteration, for every pass, for the passes of the first outer iteration
+	add := func(f Feed, bytes float64) {
 		switch f {
 		case Stationary:
-			first += panel
+			panel += bytes
 		case Stream:
-			first += panel
-			rest += panel
+			every += bytes
 		case Hold:
-			once += panel
+			once += bytes
 		}
 	}
 	add(p.FeedA, a)
 	add(p.FeedB, b)
-	doubled := (p.FeedA != Stationary || p.SlotsA > p.Steps) && (p.FeedB != Stationary || p.SlotsB > p.Steps)
-	t := 0.0
-	if doubled {
-		// Staging of the next panel spreads over all passes of this one.
-		iter := max(inner*pass, first+(inner-1)*rest+inner*cPass)
-		t = iter * outer
-		t += max(0, first+cPass-pass) // the very first panel has nothing to hide behind
-	} else {
-		t = outer * (max(pass, first+cPass) + (inner-1)*max(pass, rest+cPass))
+	c := cPass + every
+	if (p.FeedA == Stationary && p.SlotsA <= p.Steps || p.FeedB == Stationary && p.SlotsB <= p.Steps) && inner > 1 {
+		// Room for one panel: the first pass over it waits for its staging.
+		return inner*once + outer*(max(pass, panel+c)+(inner-1)*max(pass, c))
 	}
-	if once > 0 {
-		t += max(0, inner*(once+cPass-pass))
+	// Room for two: the staging of the next panel spreads over the passes of this one; the first has nothing to hide behind.
+	load := inner*c + panel
+	firstIter := max(inner*pass+max(0, panel+once-pass), load+inner*once)
+	lastIter := max(inner*pass, inner*c)
+	if outer == 1 {
+		return max(inner*pass+max(0, panel+once-pass), inner*(c+once)+panel)
 	}
-	return t
+	return firstIter + max(0, outer-2)*max(inner*pass, load) + lastIter
 }
 
 // fetches is the number of slabs that are staged from DDR.
