@@ -42,6 +42,7 @@ type Graph struct {
 	Info    []ValueInfo // types of inner values that the file declares; advice only
 	Inits   []*Tensor   // constants by name; one that is also an input is a default that a caller may replace
 	inits   map[string]*Tensor
+	last    map[*Node][]string // see lastUses
 }
 
 // Init returns the initializer of a name, or nil.

@@ -1,0 +1,232 @@
+package onnx
+
+import (
+	"github.com/tessera-go/tessera/ops/elementwise"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/ops/reduce"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+func init() {
+	register("QuantizeLinear", since(10, 13, 19, 21), func(c *call) {
+		x, scale, zero := c.in(0), c.in(1), c.opt(2)
+		to := Uint8
+		if zero != nil {
+			to = zero.elem
+		} else if e := c.attrInt("output_dtype", 0); e != 0 {
+			to = ElemType(e)
+		}
+		c.out(c.quantize(x, scale, zero, to))
+	})
+	register("DequantizeLinear", since(10, 13, 19, 21), func(c *call) { c.out(c.dequantize(c.in(0), c.in(1), c.opt(2))) })
+	register("DynamicQuantizeLinear", since(11), func(c *call) {
+		x := c.in(0)
+		all := identity(int(x.spec.Rank))
+		zero32 := c.scalarOf(tensor.F32, 0)
+		lo := c.binary(elementwise.Min, c.reduce(reduce.Min, x, append([]int{}, all...), false), zero32)
+		hi := c.binary(elementwise.Max, c.reduce(reduce.Max, x, append([]int{}, all...), false), zero32)
+		scale := c.binary(elementwise.Div, c.binary(elementwise.Sub, hi, lo), c.scalarOf(tensor.F32, 255))
+		// All zeros would divide by zero: their scale is 0, and what is divided by is 1.
+		safe := c.where(c.binary(elementwise.Equal, scale, zero32), c.scalarOf(tensor.F32, 1), scale)
+		zero := c.unary(elementwise.Round, c.unary(elementwise.Neg, c.binary(elementwise.Div, lo, safe)))
+		zero = c.cast(c.binary(elementwise.Min, c.binary(elementwise.Max, zero, zero32), c.scalarOf(tensor.F32, 255)), tensor.U8)
+		c.out(c.quantize(x, safe, zero, Uint8), scale, zero)
+	})
+	register("MatMulInteger", since(10), func(c *call) {
+		a, b := c.in(0), c.in(1)
+		c.out(c.integerProduct(a, b, c.opt(2), c.opt(3)))
+	})
+	register("QLinearMatMul", since(10, 21), func(c *call) {
+		a, b := c.in(0), c.in(3)
+		acc := c.integerProduct(a, b, c.opt(2), c.opt(5))
+		real := c.cast(acc, tensor.F32)
+		real = c.binary(elementwise.Mul, real, c.alongRows(c.cast(c.in(1), tensor.F32), acc))
+		real = c.binary(elementwise.Mul, real, c.cast(c.in(4), tensor.F32))
+		c.out(c.quantize(real, c.cast(c.in(6), tensor.F32), c.opt(7), c.in(7).elem))
+	})
+	register("QLinearConv", since(10), qlinearConv)
+}
+
+// limits returns the range of a quantized type.
+func (c *call) limits(e ElemType) (lo, hi float64) {
+	switch e {
+	case Uint8:
+		return 0, 255
+	case Int8:
+		return -128, 127
+	case Uint16:
+		return 0, 65535
+	case Int16:
+		return -32768, 32767
+	case Uint4:
+		return 0, 15
+	case Int4:
+		return -8, 7
+	}
+	c.fail("quantization to %v is not supported", e)
+	return 0, 0
+}
+
+// spread brings a scale or zero point to the rank of x: one number, one for each element of an axis, or one a block of it.
+func (c *call) spread(v, x *value) *value {
+	if v.spec.Elems() == 1 {
+		return c.reshape(v)
+	}
+	axis := c.axis(c.attrInt("axis", 1), int(x.spec.Rank))
+	if block := c.attrInt("block_size", 0); block > 0 {
+		dims := x.spec.Shape()
+		want := x.spec.Shape()
+		want[axis] = (dims[axis] + block - 1) / block
+		if v.spec.With(tensor.F32) != tensor.MakeSpec(tensor.F32, want...) || want[axis] > 1<<31 {
+			c.fail("scales or zero points are %v for %v in blocks of %d", v, x, block)
+		}
+		at := append(append(append([]int{}, want[:axis+1]...), 1), want[axis+1:]...)
+		wide := append([]int{}, at...)
+		wide[axis+1] = block
+		if len(at) > tensor.MaxRank {
+			c.fail("%d dimensions, at most %d are possible", len(at), tensor.MaxRank)
+		}
+		want[axis] *= block
+		return c.slice(c.reshape(c.broadcast(c.reshape(v, at...), wide...), want...), axis, 0, dims[axis])
+	}
+	if v.spec.Rank != 1 || v.spec.Dims[0] != x.spec.Dims[axis] {
+		c.fail("scales or zero points are %v for %v along axis %d", v, x, axis)
+	}
+	dims := make([]int, x.spec.Rank)
+	for i := range dims {
+		dims[i] = 1
+	}
+	dims[axis] = v.spec.Dims[0]
+	return c.reshape(v, dims...)
+}
+
+// quantize is saturate(round(x / scale) + zero).
+func (c *call) quantize(x, scale, zero *value, to ElemType) *value {
+	lo, hi := c.limits(to)
+	if x.spec.DType == tensor.I32 {
+		x = c.cast(x, tensor.F32)
+	}
+	d := x.spec.DType
+	if d == tensor.F16 || d == tensor.BF16 { // the quotient rounds in the type of x, what follows is exact in f32
+		x = c.cast(c.binary(elementwise.Div, x, c.cast(c.spread(scale, x), d)), tensor.F32)
+		d = tensor.F32
+	} else {
+		x = c.binary(elementwise.Div, x, c.cast(c.spread(scale, x), d))
+	}
+	x = c.unary(elementwise.Round, x)
+	if zero != nil {
+		x = c.binary(elementwise.Add, x, c.cast(c.spread(zero, x), d))
+	}
+	x = c.emit(elementwise.Clamp{}, x, c.scalarOf(d, lo), c.scalarOf(d, hi))
+	y := c.cast(x, to.DType())
+	y.elem = to
+	return y
+}
+
+// dequantize is (x - zero) * scale.
+func (c *call) dequantize(x, scale, zero *value) *value {
+	d := scale.spec.DType
+	s := c.spread(scale, x)
+	var y *value
+	switch {
+	case zero == nil && x.spec.DType.Size() < 4:
+		y = c.cast(x, tensor.F32)
+	case zero == nil:
+		y = c.cast(x, tensor.F32)
+	case x.spec.DType.Size() < 4: // differences are exact in f32
+		y = c.binary(elementwise.Sub, c.cast(x, tensor.F32), c.cast(c.spread(zero, x), tensor.F32))
+	default:
+		y = c.cast(c.binary(elementwise.Sub, x, c.spread(zero, x)), tensor.F32)
+	}
+	return c.cast(c.binary(elementwise.Mul, y, c.cast(s, tensor.F32)), d)
+}
+
+// integerProduct is the product of (a - za) and (b - zb), exact in 32 bits. The zero points are taken out of the product:
+// (a - za)(b - zb) = ab - za colsum(b) - rowsum(a) zb + K za zb.
+func (c *call) integerProduct(a, b, za, zb *value) *value {
+	if a.spec.Rank < 1 || b.spec.Rank < 1 {
+		c.fail("product of %v and %v", a, b)
+	}
+	k := a.spec.Dim(-1)
+	acc := c.product(a, b, tensor.I32)
+	isZero := func(z *value) bool {
+		if z == nil {
+			return true
+		}
+		if !z.known {
+			return false
+		}
+		for _, v := range c.ints(z) {
+			if v != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	if isZero(za) {
+		za = nil
+	}
+	if isZero(zb) {
+		zb = nil
+	}
+	if za != nil {
+		za = c.alongRows(c.cast(za, tensor.I32), acc)
+		sums := c.reduce(reduce.Sum, c.cast(b, tensor.I32), []int{max(int(b.spec.Rank)-2, 0)}, b.spec.Rank >= 2)
+		acc = c.binary(elementwise.Sub, acc, c.binary(elementwise.Mul, sums, za))
+	}
+	if zb != nil {
+		zb = c.cast(zb, tensor.I32)
+		sums := c.reduce(reduce.Sum, c.cast(a, tensor.I32), []int{int(a.spec.Rank) - 1}, b.spec.Rank >= 2)
+		acc = c.binary(elementwise.Sub, acc, c.binary(elementwise.Mul, sums, zb))
+	}
+	if za != nil && zb != nil {
+		both := c.binary(elementwise.Mul, za, zb)
+		acc = c.binary(elementwise.Add, acc, c.binary(elementwise.Mul, both, c.scalarOf(tensor.I32, float64(k))))
+	}
+	return acc
+}
+
+// alongRows turns one number a row into a column.
+func (c *call) alongRows(v, acc *value) *value {
+	if v.spec.Rank == 1 && v.spec.Dims[0] > 1 {
+		return c.reshape(v, v.spec.Dims[0], 1)
+	}
+	if v.spec.Elems() == 1 {
+		return c.reshape(v)
+	}
+	return v
+}
+
+// qlinearConv runs as one integer convolution whose epilogue scales and requantizes.
+func qlinearConv(c *call) {
+	x, w := c.in(0), c.in(3)
+	xs, ws, ys := c.in(1), c.in(4), c.in(6)
+	m := w.spec.Dims[0]
+	op := c.convAttrs(x, w)
+	op.XZero, op.WZero = int32(c.int(c.in(2))), c.oneZero(c.in(5))
+	op.Out = c.in(7).spec.DType
+	op.Epilogue = matmul.Epilogue{ColScale: true, OutZero: int32(c.int(c.in(7))), OutScale: float32(c.scalar(ys))}
+	scales := make([]float32, m)
+	wv := c.data(ws).Floats()
+	if len(wv) != 1 && len(wv) != m {
+		c.fail("%d scales for %d filters", len(wv), m)
+	}
+	for i := range scales {
+		scales[i] = float32(c.scalar(xs) * wv[i%len(wv)])
+	}
+	in := []*value{x, w, c.floatsOf(scales, m)}
+	if bias := c.opt(8); bias != nil {
+		bv := c.data(bias).Floats()
+		if len(bv) != m {
+			c.fail("%d biases for %d filters", len(bv), m)
+		}
+		real := make([]float32, m)
+		for i := range real {
+			real[i] = float32(bv[i] * float64(scales[i]))
+		}
+		op.Epilogue.Bias = true
+		in = append(in, c.floatsOf(real, m))
+	}
+	c.out(c.emit(op, in...))
+}
+

@@ -1,0 +1,459 @@
+package onnx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Options say how a model runs. The zero value of every field but Backends is useful.
+type Options struct {
+	Backends      []backends.Backend // in order of preference; the last must support everything (the CPU)
+	Strict        bool               // a product that an earlier backend refuses is an error
+	MaxMemory     int64              // bytes above which a model is refused; 0 is no limit
+	DisablePasses []string           // of the graph
+	Eager         bool               // compute node by node, without a graph
+	MaxShapes     int                // graphs kept for different input shapes; 0 means 8
+	Profile       bool               // measure every node of the graph
+	OnNode        func(graph.NodeEvent) error
+}
+
+// Session runs a model. One goroutine at a time uses it.
+type Session struct {
+	model   *Model
+	opts    Options
+	graphs  map[string]*lowered
+	clock   int
+	variant map[string]int // by shapes: how many sets of pinned inputs were met
+	run     *runner        // of the eager machine
+	inits   map[*Tensor]*value
+	current *lowered
+	eagerly string // why the last run was eager
+	forked  bool   // the weights belong to another session
+}
+
+// lowered is the model as a graph for some shapes.
+type lowered struct {
+	g       *graph.Graph
+	exe     *graph.Executable // nil: the model needs the eager machine for these shapes, or all outputs are constant
+	reason  error             // why there is no graph
+	inputs  map[string]graph.Value
+	outputs []loweredOutput
+	pinned  []string // inputs whose elements were taken as constants
+	stamp   int
+}
+
+type loweredOutput struct {
+	name  string
+	value graph.Value
+	fixed *value // known without running
+}
+
+// NewSession prepares a model. Operators that are not supported are all reported here, before anything runs; a model whose input
+// shapes are fixed is compiled here too.
+func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
+	if len(o.Backends) == 0 {
+		return nil, errors.New("onnx: no backend given")
+	}
+	if o.MaxShapes <= 0 {
+		o.MaxShapes = 8
+	}
+	if err := m.Unsupported(); err != nil {
+		return nil, err
+	}
+	s := &Session{model: m, opts: o, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
+	s.run = s.newRunner()
+	s.run.drop = true
+	s.run.m = &eager{r: s.run, host: o.Backends[len(o.Backends)-1], programs: map[programKey]*eagerProgram{}}
+	if specs, fixed := s.fixedInputs(); fixed && !o.Eager {
+		if _, err := s.lower(ctx, specs, nil); err != nil && !isDynamic(err) {
+			_ = s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Session) newRunner() *runner {
+	return &runner{model: s.model, opsets: s.model.Opsets, inits: s.inits, limit: s.opts.MaxMemory, made: map[*tensor.Buffer]int64{}}
+}
+
+// Inputs returns what the model must be fed: its inputs without those that have a default.
+func (s *Session) Inputs() []ValueInfo {
+	var list []ValueInfo
+	for _, v := range s.model.Graph.Inputs {
+		if s.model.Graph.Init(v.Name) == nil {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// Outputs returns what the model gives.
+func (s *Session) Outputs() []ValueInfo { return s.model.Graph.Outputs }
+
+// Model returns the model.
+func (s *Session) Model() *Model { return s.model }
+
+// Executable returns the compiled graph of the last run, nil if the last run was eager (Eager says why).
+func (s *Session) Executable() *graph.Executable {
+	if s.current == nil {
+		return nil
+	}
+	return s.current.exe
+}
+
+// Eager says why the last run computed node by node; empty if it did not.
+func (s *Session) Eager() string { return s.eagerly }
+
+// fixedInputs returns the specs of the inputs if the file fixes them all.
+func (s *Session) fixedInputs() (map[string]tensor.Spec, bool) {
+	specs := map[string]tensor.Spec{}
+	for _, v := range s.Inputs() {
+		t := v.Type
+		if t == nil || !t.HasShape || t.Elem.DType() == tensor.Invalid || t.Sequence != nil || t.Optional != nil {
+			return nil, false
+		}
+		var dims []int
+		for _, d := range t.Dims {
+			if d.Size < 0 {
+				return nil, false
+			}
+			dims = append(dims, d.Size)
+		}
+		spec, err := tensor.CheckDims(t.Elem.DType(), dims)
+		if err != nil {
+			return nil, false
+		}
+		specs[v.Name] = spec
+	}
+	return specs, true
+}
+
+// Prepare compiles the model for input shapes, so that the first run need not.
+func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) error {
+	low, err := s.lower(ctx, specs, nil)
+	if err == nil {
+		s.current = low
+	}
+	return err
+}
+
+// Run computes the outputs. Tensors among the results are valid until the next run.
+func (s *Session) Run(ctx context.Context, in map[string]Value) (map[string]Value, error) {
+	specs, err := s.checkInputs(in)
+	if err != nil {
+		return nil, err
+	}
+	s.eagerly = ""
+	if s.opts.Eager {
+		s.eagerly = "asked for"
+	} else if specs == nil {
+		s.eagerly = "an input is no tensor of numbers"
+	}
+	if s.eagerly == "" {
+		low, err := s.find(ctx, specs, in)
+		switch {
+		case err == nil:
+			return s.runGraph(ctx, low, in)
+		case !isDynamic(err):
+			return nil, err
+		}
+		s.eagerly = strings.TrimPrefix(err.Error(), "onnx: ")
+	}
+	s.current = nil
+	return s.runEager(ctx, in)
+}
+
+// checkInputs compares what is given with what the model declares. It returns nil specs if an input is no tensor of numbers.
+func (s *Session) checkInputs(in map[string]Value) (map[string]tensor.Spec, error) {
+	specs := map[string]tensor.Spec{}
+	lowerable := true
+	declared := map[string]bool{}
+	params := map[string]int{}
+	for _, v := range s.model.Graph.Inputs {
+		declared[v.Name] = true
+		given, ok := in[v.Name]
+		if !ok {
+			if s.model.Graph.Init(v.Name) == nil {
+				return nil, fmt.Errorf("onnx: input %q (%v) is not given", v.Name, v.Type)
+			}
+			continue
+		}
+		if given.IsSequence || given.IsOptional || given.Strings != nil || given.Dims != nil {
+			lowerable = false
+			continue
+		}
+		t := given.Tensor
+		if !t.Valid() && t.Spec.Elems() != 0 || t.DType == tensor.Invalid {
+			return nil, fmt.Errorf("onnx: input %q has no memory", v.Name)
+		}
+		specs[v.Name] = t.Spec
+		if v.Type == nil || v.Type.Sequence != nil || v.Type.Optional != nil || v.Type.Elem == Undefined {
+			continue
+		}
+		if d := v.Type.Elem.DType(); d != t.DType {
+			return nil, fmt.Errorf("onnx: input %q is %v, %v was given", v.Name, v.Type, t.Spec)
+		}
+		if !v.Type.HasShape {
+			continue
+		}
+		if len(v.Type.Dims) != int(t.Rank) {
+			return nil, fmt.Errorf("onnx: input %q is %v, %v was given", v.Name, v.Type, t.Spec)
+		}
+		for i, d := range v.Type.Dims {
+			if d.Size >= 0 && d.Size != t.Dims[i] {
+				return nil, fmt.Errorf("onnx: input %q is %v, %v was given", v.Name, v.Type, t.Spec)
+			}
+			if d.Param != "" {
+				if n, ok := params[d.Param]; ok && n != t.Dims[i] {
+					return nil, fmt.Errorf("onnx: input %q is %v, %v was given, and %s is %d elsewhere", v.Name, v.Type, t.Spec, d.Param, n)
+				}
+				params[d.Param] = t.Dims[i]
+			}
+		}
+	}
+	for name := range in {
+		if !declared[name] {
+			return nil, fmt.Errorf("onnx: the model has no input %q", name)
+		}
+	}
+	if !lowerable {
+		return nil, nil
+	}
+	return specs, nil
+}
+
+// pinnable reports whether an input may be taken as a constant of a graph: sizes, axes and the like.
+func pinnable(t tensor.Tensor) bool {
+	const most = 64
+	return t.Elems() <= most && (t.DType.IsInt() || t.DType == tensor.Bool || t.Elems() <= 8)
+}
+
+// maxVariants bounds the graphs for one set of shapes that differ in pinned inputs; a model that meets more runs eagerly.
+const maxVariants = 4
+
+// find returns the graph for the inputs, lowering the model if there is none yet.
+func (s *Session) find(ctx context.Context, specs map[string]tensor.Spec, in map[string]Value) (*lowered, error) {
+	low, err := s.lower(ctx, specs, nil)
+	if err == nil || !isDynamic(err) {
+		return low, err
+	}
+	pins := map[string]tensor.Tensor{}
+	for name := range specs {
+		if pinnable(in[name].Tensor) {
+			pins[name] = in[name].Tensor
+		}
+	}
+	if len(pins) == 0 {
+		return nil, err
+	}
+	pinned, pinnedErr := s.lower(ctx, specs, pins)
+	if pinnedErr != nil && isDynamic(pinnedErr) {
+		return nil, err
+	}
+	return pinned, pinnedErr
+}
+
+func shapeKey(specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (shapes, full string) {
+	names := make([]string, 0, len(specs))
+	for n := range specs {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	for _, n := range names {
+		fmt.Fprintf(&b, "%q%v", n, specs[n])
+	}
+	shapes = b.String()
+	for _, n := range names {
+		if t, ok := pins[n]; ok {
+			fmt.Fprintf(&b, "%q=%v", n, t.Floats())
+		}
+	}
+	return shapes, b.String()
+}
+
+// lower builds and compiles the graph for input shapes; pins are inputs to take as constants.
+func (s *Session) lower(ctx context.Context, specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (*lowered, error) {
+	shapes, key := shapeKey(specs, pins)
+	s.clock++
+	if low := s.graphs[key]; low != nil {
+		low.stamp = s.clock
+		return low, low.reason
+	}
+	if pins != nil {
+		if s.variant[shapes] >= maxVariants {
+			return nil, &nodeError{node: "inputs", err: errors.New("sizes among the inputs change with every run"), dynamic: true}
+		}
+		s.variant[shapes]++
+	}
+	low, err := s.build(ctx, specs, pins)
+	if err != nil {
+		if !isDynamic(err) {
+			return nil, err
+		}
+		low = &lowered{reason: err}
+	}
+	low.stamp = s.clock
+	if len(s.graphs) >= s.opts.MaxShapes {
+		oldest := ""
+		for k, l := range s.graphs {
+			if oldest == "" || l.stamp < s.graphs[oldest].stamp {
+				oldest = k
+			}
+		}
+		if l := s.graphs[oldest]; l.exe != nil {
+			_ = l.exe.Close()
+		}
+		delete(s.graphs, oldest)
+	}
+	s.graphs[key] = low
+	return low, low.reason
+}
+
+func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (*lowered, error) {
+	name := s.model.Graph.Name
+	if name == "" {
+		name = "onnx"
+	}
+	g := graph.New(name)
+	low := &lowered{g: g, inputs: map[string]graph.Value{}}
+	r := s.newRunner()
+	r.ctx = ctx
+	fold := &eager{r: r, host: s.opts.Backends[len(s.opts.Backends)-1], programs: map[programKey]*eagerProgram{}}
+	defer fold.close()
+	r.m = &lowering{fold: fold, g: g}
+	f := newFrame(nil)
+	for _, v := range s.model.Graph.Inputs {
+		spec, given := specs[v.Name]
+		if !given {
+			continue
+		}
+		if t, ok := pins[v.Name]; ok {
+			f.values[v.Name] = knownValue(t.Clone())
+			low.pinned = append(low.pinned, v.Name)
+			continue
+		}
+		dims := make([]ops.Size, spec.Rank)
+		for i := range dims {
+			dims[i] = ops.Const(spec.Dims[i])
+		}
+		gv := g.Input(v.Name, spec.DType, dims...)
+		low.inputs[v.Name] = gv
+		f.values[v.Name] = &value{elem: elemOf(spec.DType), spec: spec, node: gv, owner: g}
+	}
+	if err := g.Err(); err != nil {
+		return nil, err
+	}
+	outs, err := r.graph(s.model.Graph, f)
+	if err != nil {
+		return nil, err
+	}
+	compile := false
+	for i, v := range outs {
+		name := s.model.Graph.Outputs[i].Name
+		if v.known {
+			low.outputs = append(low.outputs, loweredOutput{name: name, fixed: v})
+			continue
+		}
+		g.Output(name, v.node)
+		low.outputs = append(low.outputs, loweredOutput{name: name, value: v.node})
+		compile = true
+	}
+	if !compile {
+		return low, g.Err()
+	}
+	low.exe, err = g.Compile(ctx, graph.Options{Backends: s.opts.Backends, Strict: s.opts.Strict, MaxMemory: s.opts.MaxMemory,
+		DisablePasses: s.opts.DisablePasses, MaxPlans: 1, Profile: s.opts.Profile, OnNode: s.opts.OnNode})
+	return low, err
+}
+
+func (s *Session) runGraph(ctx context.Context, low *lowered, in map[string]Value) (map[string]Value, error) {
+	s.current = low
+	if low.exe != nil {
+		for name, gv := range low.inputs {
+			if err := low.exe.Bind(gv, in[name].Tensor); err != nil {
+				return nil, fmt.Errorf("onnx: %w", err)
+			}
+		}
+		if err := low.exe.Run(ctx); err != nil {
+			return nil, fmt.Errorf("onnx: %w", err)
+		}
+	}
+	out := make(map[string]Value, len(low.outputs))
+	for _, o := range low.outputs {
+		if o.fixed != nil {
+			out[o.name] = exportValue(o.fixed)
+			continue
+		}
+		t := low.exe.Output(o.value)
+		if !t.IsContiguous() {
+			t = t.Clone()
+		}
+		out[o.name] = Value{Tensor: t}
+	}
+	return out, nil
+}
+
+func (s *Session) runEager(ctx context.Context, in map[string]Value) (map[string]Value, error) {
+	r := s.run
+	r.ctx = ctx
+	r.used, r.depth, r.frames = 0, 0, nil
+	clear(r.made)
+	f := newFrame(nil)
+	for name, v := range in {
+		f.values[name] = importValue(v)
+	}
+	outs, err := r.graph(s.model.Graph, f)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Value, len(outs))
+	for i, v := range outs {
+		out[s.model.Graph.Outputs[i].Name] = exportValue(v)
+	}
+	return out, nil
+}
+
+// Fork returns a session for another goroutine. Weights and what backends made of them are shared.
+func (s *Session) Fork() *Session {
+	f := &Session{model: s.model, opts: s.opts, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
+	f.forked = true
+	for t, v := range s.inits {
+		copied := *v
+		copied.owner = nil
+		f.inits[t] = &copied
+	}
+	f.run = f.newRunner()
+	f.run.drop = true
+	f.run.m = &eager{r: f.run, host: s.opts.Backends[len(s.opts.Backends)-1], programs: map[programKey]*eagerProgram{}}
+	return f
+}
+
+// Close releases the graphs, and the prepared weights unless the session is a fork: close forks first. The model stays open.
+func (s *Session) Close() error {
+	var errs []error
+	for _, l := range s.graphs {
+		if l.exe != nil {
+			errs = append(errs, l.exe.Close())
+		}
+	}
+	for _, v := range s.inits {
+		if v.cons != nil && !s.forked {
+			errs = append(errs, v.cons.Close())
+		}
+	}
+	if e, ok := s.run.m.(*eager); ok {
+		errs = append(errs, e.close())
+	}
+	s.graphs = map[string]*lowered{}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,147 @@
+package onnx
+
+import (
+	"fmt"
+
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// Value is what goes into a session and comes out: a tensor of numbers, a tensor of strings, a sequence, or an optional.
+type Value struct {
+	Tensor   tensor.Tensor // numbers
+	Strings  []string      // a tensor of strings, with its dimensions
+	Dims     []int
+	Sequence []Value // if IsSequence
+	// IsSequence and IsOptional tell an empty sequence and an empty optional from a tensor. The content of an optional that has
+	// one stands in the other fields.
+	IsSequence, IsOptional, IsEmpty bool
+}
+
+// Of makes a value of a tensor.
+func Of(t tensor.Tensor) Value { return Value{Tensor: t} }
+
+// TextOf makes a value of strings.
+func TextOf(s []string, dims ...int) Value { return Value{Strings: s, Dims: dims} }
+
+// kind is what a value of the machines is.
+type kind uint8
+
+const (
+	numbers kind = iota
+	text
+	sequence
+	optional
+)
+
+func (k kind) String() string {
+	return [...]string{"tensor", "tensor of strings", "sequence", "optional"}[k]
+}
+
+// value is what flows between operators. Numbers have a spec always and memory when they are known; everything else is always
+// known. Values are not changed once made.
+type value struct {
+	kind  kind
+	elem  ElemType
+	spec  tensor.Spec
+	known bool
+	data  tensor.Tensor
+	cons  *ops.Constant // made on first use as a constant of a graph
+	node  graph.Value   // in the graph of the lowering machine
+	owner *graph.Graph
+
+	text  []string
+	seq   []*value
+	inner *value // of an optional; nil where empty
+}
+
+func knownValue(t tensor.Tensor) *value {
+	return &value{elem: elemOf(t.DType), spec: t.Spec, known: true, data: t}
+}
+
+func textValue(s []string, dims []int) *value {
+	v := &value{kind: text, elem: String, known: true, text: s}
+	v.spec.Rank = uint8(len(dims))
+	copy(v.spec.Dims[:], dims)
+	return v
+}
+
+func sequenceValue(vs []*value) *value { return &value{kind: sequence, known: true, seq: vs} }
+
+func tensorValue(t *Tensor) *value {
+	if t.Elem == String {
+		return textValue(t.Strings, t.Dims)
+	}
+	v := knownValue(t.Data)
+	v.elem = t.Elem
+	return v
+}
+
+// constant returns the value as a constant that graphs share.
+func (v *value) constant() *ops.Constant {
+	if v.cons == nil {
+		v.cons = ops.NewConstant(v.data)
+	}
+	return v.cons
+}
+
+func (v *value) String() string {
+	switch {
+	case v == nil:
+		return "absent"
+	case v.kind == text:
+		return fmt.Sprintf("string%v", v.spec.Shape())
+	case v.kind == numbers:
+		return v.spec.String()
+	}
+	return v.kind.String()
+}
+
+// importValue makes a machine's value of a caller's.
+func importValue(v Value) *value {
+	var out *value
+	switch {
+	case v.IsEmpty:
+		return &value{kind: optional, known: true}
+	case v.IsSequence:
+		out = &value{kind: sequence, known: true}
+		for _, e := range v.Sequence {
+			out.seq = append(out.seq, importValue(e))
+		}
+	case v.Strings != nil || v.Dims != nil:
+		out = textValue(v.Strings, v.Dims)
+	default:
+		out = knownValue(v.Tensor)
+	}
+	if v.IsOptional {
+		return &value{kind: optional, known: true, inner: out}
+	}
+	return out
+}
+
+// exportValue is the reverse. Numbers are made contiguous.
+func exportValue(v *value) Value {
+	switch v.kind {
+	case text:
+		return Value{Strings: v.text, Dims: v.spec.Shape()}
+	case sequence:
+		out := Value{IsSequence: true}
+		for _, e := range v.seq {
+			out.Sequence = append(out.Sequence, exportValue(e))
+		}
+		return out
+	case optional:
+		if v.inner == nil {
+			return Value{IsOptional: true, IsEmpty: true}
+		}
+		out := exportValue(v.inner)
+		out.IsOptional = true
+		return out
+	}
+	t := v.data
+	if !t.IsContiguous() || t.Buf != nil && t.Buf.ReadOnly() {
+		t = t.Clone()
+	}
+	return Value{Tensor: t}
+}
