@@ -1,0 +1,331 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tessera-go/tessera/models/sample"
+	"github.com/tessera-go/tessera/models/tokenizer"
+)
+
+// Overflow says what happens when the context is full.
+type Overflow uint8
+
+// The reactions.
+const (
+	Stop  Overflow = iota // generation ends, as after MaxTokens
+	Shift                 // the older half of the text is forgotten and the newer half is read again
+)
+
+// GenerateOptions say how a text is continued. The zero value generates greedily until an end token or the end of the context.
+type GenerateOptions struct {
+	MaxTokens int // 0: no limit but the context's
+	Sampling  sample.Options
+	Stop      []string // texts that end generation; they are not part of the result
+	IgnoreEnd bool     // end tokens do not end generation
+
+	ParseSpecial bool // control tokens spelled in the prompt count as such
+	NoSpecial    bool // nothing is put in front of the prompt, though the model asks for it
+
+	LogProbs bool // Token.LogProb is computed
+	Top      int  // Token.Top holds so many of the most probable tokens
+
+	Overflow Overflow
+	Keep     int // first tokens that survive a shift (a system prompt)
+
+	Stats *Stats // filled as generation goes on
+}
+
+// Token is one step of generation.
+type Token struct {
+	ID      int32
+	Text    string // whole runes that have become sure; empty while a rune or a possible stop text is incomplete
+	LogProb float64
+	Top     []sample.Candidate
+}
+
+// Stats says what generation did.
+type Stats struct {
+	Prompt  []int32 // the prompt's tokens, with what the model puts in front
+	Tokens  []int32 // generated, without the end token
+	Prefill time.Duration
+	Decode  time.Duration // from the first token to the last
+	Reason  string        // why it ended: "end", "length", "context", "stop", "caller", "error"
+}
+
+// PrefillRate returns tokens of the prompt a second.
+func (s *Stats) PrefillRate() float64 { return rate(len(s.Prompt), s.Prefill) }
+
+// DecodeRate returns generated tokens a second. The first one belongs to the prompt's evaluation and is not counted.
+func (s *Stats) DecodeRate() float64 { return rate(len(s.Tokens)-1, s.Decode) }
+
+func rate(n int, d time.Duration) float64 {
+	if n <= 0 || d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+// Generate continues a prompt. The sequence ends after the last token, or with an error. Each call is independent of all others;
+// a conversation uses a Session.
+func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		s, err := m.acquire()
+		if err != nil {
+			yield(Token{}, err)
+			return
+		}
+		defer m.giveBack(s)
+		s.Generate(ctx, prompt, o)(yield)
+	}
+}
+
+// PromptIDs returns the tokens of a prompt at the start of a text. An empty one gives the token that begins texts.
+func (m *Model) PromptIDs(prompt string, o GenerateOptions) []int32 {
+	ids := m.Tokenizer.Encode(prompt, tokenizer.Options{Special: !o.NoSpecial, ParseSpecial: o.ParseSpecial})
+	if _, suffix := m.Tokenizer.AddsSpecial(); !o.NoSpecial {
+		ids = ids[:len(ids)-len(suffix)] // the text goes on
+	}
+	if len(ids) == 0 && m.Tokenizer.BOS >= 0 {
+		ids = append(ids, m.Tokenizer.BOS)
+	}
+	return ids
+}
+
+// Generate reads the prompt behind what the session has read, and continues. After it the session holds prompt and continuation, and
+// may go on with either method. What a stop text cuts off is not part of the result, but the session has read it.
+func (s *Session) Generate(ctx context.Context, prompt string, o GenerateOptions) iter.Seq2[Token, error] {
+	var ids []int32
+	if s.Len() == 0 {
+		ids = s.m.PromptIDs(prompt, o)
+	} else {
+		ids = s.m.Tokenizer.Encode(prompt, tokenizer.Options{ParseSpecial: o.ParseSpecial})
+	}
+	return s.GenerateIDs(ctx, ids, o)
+}
+
+// GenerateIDs is Generate for a prompt of tokens. With none it continues from the session's last token.
+func (s *Session) GenerateIDs(ctx context.Context, prompt []int32, o GenerateOptions) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		if o.Stats == nil {
+			o.Stats = &Stats{}
+		}
+		*o.Stats = Stats{Prompt: prompt}
+		if err := s.generate(ctx, prompt, &o, yield); err != nil {
+			o.Stats.Reason = "error"
+			yield(Token{}, err)
+		}
+	}
+}
+
+func (s *Session) generate(ctx context.Context, prompt []int32, o *GenerateOptions, yield func(Token, error) bool) error {
+	sampler, err := sample.New(o.Sampling)
+	if err != nil {
+		return err
+	}
+	if o.Keep < 0 || o.Keep >= s.p.lim.context {
+		return fmt.Errorf("llm: %d tokens to keep in a context of %d", o.Keep, s.p.lim.context)
+	}
+	stats := o.Stats
+	start := time.Now()
+	if len(prompt) == 0 && (s.Len() == 0 || s.logits == nil) {
+		return errors.New("llm: the prompt is empty and the model has no token to begin with")
+	}
+	first := s.Len() == 0
+	sampler.Accept(s.tokens...)
+	sampler.Accept(s.pending...)
+	if err := s.Eval(ctx, prompt...); err != nil {
+		return err
+	}
+	sampler.Accept(prompt...)
+	stats.Prefill = time.Since(start)
+
+	text := s.m.Tokenizer.Stream(first && onlySpecial(s.m.Tokenizer, prompt))
+	hold := &stopper{stops: slices.DeleteFunc(slices.Clone(o.Stop), func(s string) bool { return s == "" })}
+	start = time.Now()
+	finish := func(reason string) {
+		stats.Reason = reason
+	}
+	for {
+		id, err := sampler.Sample(s.logits)
+		if err != nil {
+			return err
+		}
+		if s.m.Tokenizer.IsEnd(id) && !o.IgnoreEnd {
+			finish("end")
+			if rest := hold.flush(text.Flush()); rest != "" {
+				yield(Token{ID: id, Text: rest}, nil)
+			}
+			return nil
+		}
+		token := Token{ID: id}
+		if o.LogProbs || o.Top > 0 {
+			token.LogProb = float64(s.logits[id]) - sample.LogSumExp(s.logits)
+			if o.Top > 0 {
+				token.Top = sample.Top(s.logits, o.Top)
+			}
+		}
+		sampler.Accept(id)
+		stats.Tokens = append(stats.Tokens, id)
+		stats.Decode = time.Since(start)
+		var stopped bool
+		token.Text, stopped = hold.push(text.Push(id))
+		reason := ""
+		switch {
+		case stopped:
+			reason = "stop"
+		case o.MaxTokens > 0 && len(stats.Tokens) >= o.MaxTokens:
+			reason = "length"
+		case s.Room() == 0 && o.Overflow == Stop:
+			reason = "context"
+		}
+		if reason != "" && !stopped {
+			token.Text += hold.flush("")
+		}
+		if s.Room() == 0 && reason == "" {
+			if err := s.shift(ctx, o.Keep); err != nil {
+				return err
+			}
+		}
+		if s.Room() > 0 {
+			s.pending = append(s.pending, id)
+		}
+		if !yield(token, nil) {
+			finish("caller")
+			return nil
+		}
+		if reason != "" {
+			finish(reason)
+			return nil
+		}
+		if err := s.Eval(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// shift makes room in a full context: behind the first keep tokens the older half is forgotten, and the newer half is read again, as
+// its positions change.
+func (s *Session) shift(ctx context.Context, keep int) error {
+	all := s.Tokens()
+	keep = min(keep, len(all))
+	rest := all[keep+(len(all)-keep+1)/2:]
+	if err := s.Rewind(keep); err != nil {
+		return err
+	}
+	return s.Eval(ctx, rest...)
+}
+
+// onlySpecial reports whether no token of the prompt has a text.
+func onlySpecial(t *tokenizer.Tokenizer, ids []int32) bool {
+	for _, id := range ids {
+		if len(t.Text(id)) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// stopper holds text back that may be the beginning of a stop text.
+type stopper struct {
+	stops []string
+	held  string
+}
+
+// push adds text and returns what is sure, and whether a stop text has come.
+func (h *stopper) push(text string) (string, bool) {
+	if len(h.stops) == 0 {
+		return text, false
+	}
+	h.held += text
+	cut := -1
+	for _, stop := range h.stops {
+		if i := strings.Index(h.held, stop); i >= 0 && (cut < 0 || i < cut) {
+			cut = i
+		}
+	}
+	if cut >= 0 {
+		out := h.held[:cut]
+		h.held = ""
+		return out, true
+	}
+	keep := 0
+	for _, stop := range h.stops {
+		for n := min(len(stop)-1, len(h.held)); n > keep; n-- {
+			if strings.HasSuffix(h.held, stop[:n]) {
+				keep = n
+				break
+			}
+		}
+	}
+	out := h.held[:len(h.held)-keep]
+	h.held = h.held[len(out):]
+	return out, false
+}
+
+// flush returns what is held, with text behind it, cut at a stop text.
+func (h *stopper) flush(text string) string {
+	out, stopped := h.push(text)
+	if !stopped {
+		out += h.held
+	}
+	h.held = ""
+	return out
+}
+
+// Perplexity is a model's surprise at a text.
+type Perplexity struct {
+	Tokens int     // scored
+	NLL    float64 // sum of the negative logarithms of their probabilities
+}
+
+// Value is exp(NLL / Tokens).
+func (p Perplexity) Value() float64 { return math.Exp(p.NLL / float64(p.Tokens)) }
+
+// Perplexity cuts tokens into windows (0: of the model's context), reads each from an empty cache, and scores every token but the
+// first of each, as it was predicted from those before it in the window. Progress, if not nil, is called after each window with the
+// number of tokens done.
+func (m *Model) Perplexity(ctx context.Context, ids []int32, window int, progress func(done, total int)) (Perplexity, error) {
+	var p Perplexity
+	if window == 0 {
+		window = min(m.Config.Context, m.opts.Context)
+	}
+	if window < 2 || window > m.opts.Context {
+		return p, fmt.Errorf("llm: windows of %d tokens, 2 to the context of %d are right", window, m.opts.Context)
+	}
+	if len(ids) < 2 {
+		return p, fmt.Errorf("llm: a text of %d tokens has nothing to score", len(ids))
+	}
+	s, err := m.acquire()
+	if err != nil {
+		return p, err
+	}
+	defer m.giveBack(s)
+	for from := 0; from < len(ids); from += window {
+		part := ids[from:min(from+window, len(ids))]
+		if len(part) < 2 {
+			break
+		}
+		if err := s.Rewind(0); err != nil {
+			return p, err
+		}
+		err := s.EvalAll(ctx, part[:len(part)-1], func(i int, logits []float32) error {
+			p.NLL += sample.LogSumExp(logits) - float64(logits[part[i+1]])
+			p.Tokens++
+			return nil
+		})
+		if err != nil {
+			return p, err
+		}
+		if progress != nil {
+			progress(from+len(part), len(ids))
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,289 @@
+// Package llm runs language models: it opens a GGUF file, builds the model's graph for backends that the program has linked, keeps the
+// keys and values of what has been read, and generates text, probabilities or vectors.
+//
+//	m, err := llm.Open("model.gguf", llm.Options{})
+//	...
+//	defer m.Close()
+//	for token, err := range m.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 40}) {
+//		...
+//		fmt.Print(token.Text)
+//	}
+//
+// A Model may be used by several goroutines. Each of its calls, or each [Session], has a cache and activations of its own; weights, and
+// what backends have made of them, are shared.
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/models/gguf"
+	"github.com/tessera-go/tessera/models/tokenizer"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// ErrClosed says that a model or session was used after Close.
+var ErrClosed = errors.New("llm: closed")
+
+// Options say how a model is opened. The zero value runs on the CPU backend, which the program must have linked.
+type Options struct {
+	// Backends in order of preference; the last must support everything. They stay open when the model closes. Nil opens "cpu".
+	Backends []backends.Backend
+	// Context is the number of positions of a session; 0 means what the model was trained for, at most DefaultContext.
+	Context int
+	// Chunk is the largest number of tokens in one run of the graph; 0 means 512.
+	Chunk int
+	// CacheType is the element type of keys and values; Invalid means F32.
+	CacheType tensor.DType
+	// Graph options; Backends of it are ignored.
+	Graph graph.Options
+}
+
+// DefaultContext bounds the context that is taken when Options give none.
+const DefaultContext = 1 << 15
+
+// Model is an open model.
+type Model struct {
+	Config    *Config
+	Tokenizer *tokenizer.Tokenizer
+	LoadTime  time.Duration
+
+	w    *weights
+	opts Options
+	own  []backends.Backend // opened here
+
+	mu       sync.Mutex
+	programs map[limits]*program
+	sessions map[*Session]struct{}
+	idle     []*Session // for calls on the model itself
+	closed   bool
+}
+
+// program is a compiled decoder, of which sessions are forks.
+type program struct {
+	*decoder
+	lim limits
+
+	mu    sync.Mutex
+	exe   *graph.Executable
+	taken bool // exe itself belongs to a session
+}
+
+// Open opens a GGUF file.
+func Open(path string, o Options) (*Model, error) {
+	start := time.Now()
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, fmt.Errorf("%s is a folder; a GGUF file is right", path)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fromGGUF(f, o, start)
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return m, nil
+}
+
+// Parse opens a GGUF file that lies in memory, such as an embedded one. The bytes must not change.
+func Parse(data []byte, o Options) (*Model, error) {
+	start := time.Now()
+	f, err := gguf.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	return fromGGUF(f, o, start)
+}
+
+// ggufSource adds Has to a file.
+type ggufSource struct{ *gguf.File }
+
+func (s ggufSource) Has(name string) bool { return s.Info(name) != nil }
+
+func fromGGUF(f *gguf.File, o Options, start time.Time) (*Model, error) {
+	c, err := ReadConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer.FromGGUF(f)
+	if err != nil {
+		return nil, err
+	}
+	return newModel(c, tok, ggufSource{f}, o, start)
+}
+
+// newModel checks that vocabulary and embedding agree, opens the backend, and builds and compiles the graph, so that a damaged file is
+// found when it is opened. On an error the source stays open.
+func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start time.Time) (*Model, error) {
+	table, err := src.Tensor("token_embd.weight")
+	if err != nil {
+		return nil, err
+	}
+	c.Vocab = tok.Size()
+	if table.Rank != 2 || table.Dims[0] != c.Vocab {
+		return nil, fmt.Errorf("tensor \"token_embd.weight\" is %v, but the vocabulary has %d tokens", table.Spec, c.Vocab)
+	}
+	if o.Context == 0 {
+		o.Context = min(c.Context, DefaultContext)
+	}
+	if o.Context < 1 || o.Context > 1<<30 {
+		return nil, fmt.Errorf("context of %d tokens", o.Context)
+	}
+	if o.Chunk == 0 {
+		o.Chunk = 512
+	}
+	if o.Chunk < 1 {
+		return nil, fmt.Errorf("chunk of %d tokens", o.Chunk)
+	}
+	o.Chunk = min(o.Chunk, o.Context)
+	if o.CacheType == tensor.Invalid {
+		o.CacheType = tensor.F32
+	}
+	m := &Model{Config: c, Tokenizer: tok, w: &weights{src: src}, opts: o, programs: map[limits]*program{}, sessions: map[*Session]struct{}{}}
+	if len(o.Backends) == 0 {
+		cpu, err := backends.Open("cpu")
+		if err != nil {
+			return nil, err
+		}
+		m.own = []backends.Backend{cpu}
+		m.opts.Backends = m.own
+	}
+	if c.Causal {
+		_, err = m.program(context.Background(), m.limits())
+	} else {
+		err = m.checkEncoder()
+	}
+	if err != nil {
+		for _, b := range m.own {
+			_ = b.Close()
+		}
+		return nil, err
+	}
+	m.LoadTime = time.Since(start)
+	return m, nil
+}
+
+// maxLogits bounds the bytes of logits in one run.
+const maxLogits = 32 << 20
+
+// limits are those of the model's sessions.
+func (m *Model) limits() limits {
+	rows := min(m.opts.Chunk, max(1, maxLogits/4/m.Config.Vocab))
+	return limits{context: m.opts.Context, tokens: m.opts.Chunk, rows: rows, seqs: 1, cache: m.opts.CacheType}
+}
+
+// program returns the compiled decoder for limits, built by the first caller.
+func (m *Model) program(ctx context.Context, lim limits) (*program, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, ErrClosed
+	}
+	if p := m.programs[lim]; p != nil {
+		return p, nil
+	}
+	d, err := buildDecoder(m.Config, m.w, lim)
+	if err != nil {
+		return nil, err
+	}
+	o := m.opts.Graph
+	o.Backends = m.opts.Backends
+	exe, err := d.g.Compile(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{decoder: d, lim: lim, exe: exe}
+	m.programs[lim] = p
+	return p, nil
+}
+
+// fork returns an executable for one session.
+func (p *program) fork(ctx context.Context) (*graph.Executable, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.taken {
+		p.taken = true
+		return p.exe, nil
+	}
+	return p.exe.Fork(ctx)
+}
+
+// Executable returns the compiled graph of the model's sessions, for reports on placement and memory.
+func (m *Model) Executable() (*graph.Executable, error) {
+	if !m.Config.Causal {
+		e, err := m.encoder(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		return e.exe, nil
+	}
+	p, err := m.program(context.Background(), m.limits())
+	if err != nil {
+		return nil, err
+	}
+	return p.exe, nil
+}
+
+// Context returns the number of positions of a session.
+func (m *Model) Context() int { return m.opts.Context }
+
+// CacheBytes returns the bytes of keys and values of one session.
+func (m *Model) CacheBytes() int64 {
+	var n int64
+	for _, g := range m.Config.KVHeads {
+		n += int64(g) * int64(m.opts.Context) * int64(m.Config.HeadDim+m.Config.ValDim)
+	}
+	return n * int64(m.opts.CacheType.Size()) / int64(m.opts.CacheType.Block())
+}
+
+// Close closes sessions, waits for what they are doing, and releases weights and file. A second call does nothing.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	open := make([]*Session, 0, len(m.sessions))
+	for s := range m.sessions {
+		open = append(open, s)
+	}
+	m.mu.Unlock()
+	var errs []error
+	for _, s := range open {
+		errs = append(errs, s.Close())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.programs {
+		if !p.taken { // else the session that had it has closed it
+			errs = append(errs, p.exe.Close())
+		}
+		errs = append(errs, p.g.Close())
+	}
+	errs = append(errs, m.closeEncoder(), m.w.close())
+	for _, b := range m.own {
+		errs = append(errs, b.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// String describes the model in one line.
+func (m *Model) String() string {
+	c := m.Config
+	return strings.TrimSpace(fmt.Sprintf("%s: %s, %d layers, width %d, vocabulary %d, context %d", c.Name, c.Arch, c.Layers, c.Dim, c.Vocab, m.opts.Context))
+}
