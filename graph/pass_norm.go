@@ -17,7 +17,7 @@ func fuseNorm(g *Graph, _ *passContext) (int, error) {
 		for side := 0; side < 2; side++ {
 			x, w := n.in[side], n.in[1-side]
 			m, ok := f.maker(x)
-			if !ok || w < 0 || len(m.in) != 1 || !f.isRow(w, f.values[x].spec.Dim(-1)) || f.values[n.out[0]].spec != f.values[x].spec {
+			if !ok || w < 0 || len(m.in) != 1 || f.values[x].spec.Rank == 0 || !f.isRow(w, f.values[x].spec.Dim(-1)) || f.values[n.out[0]].spec != f.values[x].spec {
 				continue
 			}
 			if op, ok := m.op.(norm.RMS); ok {

@@ -111,3 +111,5 @@ func (c *call) spec(d tensor.DType, dims ...int) tensor.Spec {
 func (c *call) apply(out tensor.Spec, compute func(out tensor.Tensor, in []tensor.Tensor) error, in ...*value) *value {
 	return c.emit(lambda{&lambdaBody{c.n.Op, []tensor.Spec{out}, func(o, i []tensor.Tensor) error { return compute(o[0], i) }}}, in...)
 }
+
+func gatherOp(axis int) ops.Op { return shape.Gather{Axis: axis} }

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -168,4 +167,3 @@ func bitShift(c *call) {
 	x, y := c.operands()
 	c.out(c.binary(f, x, y))
 }
-

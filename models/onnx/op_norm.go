@@ -199,4 +199,3 @@ func localResponse(c *call) {
 		return nil
 	}, x))
 }
-

@@ -207,26 +207,25 @@ func qlinearConv(c *call) {
 	op.Out = c.in(7).spec.DType
 	op.Epilogue = matmul.Epilogue{ColScale: true, OutZero: int32(c.int(c.in(7))), OutScale: float32(c.scalar(ys))}
 	scales := make([]float32, m)
-	wv := c.data(ws).Floats()
+	wv := c.floats(ws)
 	if len(wv) != 1 && len(wv) != m {
 		c.fail("%d scales for %d filters", len(wv), m)
 	}
 	for i := range scales {
-		scales[i] = float32(c.scalar(xs) * wv[i%len(wv)])
+		scales[i] = float32(c.scalar(xs) * float64(wv[i%len(wv)]))
 	}
 	in := []*value{x, w, c.floatsOf(scales, m)}
 	if bias := c.opt(8); bias != nil {
-		bv := c.data(bias).Floats()
+		bv := c.floats(bias)
 		if len(bv) != m {
 			c.fail("%d biases for %d filters", len(bv), m)
 		}
 		real := make([]float32, m)
 		for i := range real {
-			real[i] = float32(bv[i] * float64(scales[i]))
+			real[i] = float32(float64(bv[i]) * float64(scales[i]))
 		}
 		op.Epilogue.Bias = true
 		in = append(in, c.floatsOf(real, m))
 	}
 	c.out(c.emit(op, in...))
 }
-

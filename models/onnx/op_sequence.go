@@ -16,13 +16,13 @@ func init() {
 	})
 	register("SequenceAt", since(11), func(c *call) {
 		s := c.seq(0)
-		c.out(s[c.position(1, len(s)-1)])
+		c.out(s[c.position(1, len(s), len(s)-1)])
 	})
-	register("SequenceInsert", since(11), func(c *call) {
+	register("SequenceInsert", since(11), func(c *call) { // a position may be the length: behind the last
 		s := c.seq(0)
 		at := len(s)
 		if c.has(2) {
-			at = c.position(2, len(s))
+			at = c.position(2, len(s), len(s))
 		}
 		c.out(sequenceValue(slices.Insert(slices.Clone(s), at, c.any(1))))
 	})
@@ -30,7 +30,7 @@ func init() {
 		s := c.seq(0)
 		at := len(s) - 1
 		if c.has(1) {
-			at = c.position(1, len(s)-1)
+			at = c.position(1, len(s), len(s)-1)
 		}
 		if at < 0 {
 			c.fail("the sequence is empty")
@@ -150,11 +150,11 @@ func (c *call) seq(i int) []*value {
 	return v.seq
 }
 
-// position reads a position of 0 to last, which may count from the end.
-func (c *call) position(input, last int) int {
+// position reads a position of 0 to last, which may count from the end of n elements.
+func (c *call) position(input, n, last int) int {
 	p := c.int(c.in(input))
 	if p < 0 {
-		p += last + 1
+		p += n
 	}
 	if p < 0 || p > last {
 		c.fail("position %d of 0 to %d", p, last)

@@ -449,3 +449,60 @@ func DecodeTensor(data []byte) (*Tensor, error) {
 	}
 	return t, nil
 }
+
+// DecodeValue reads a file that holds one value of a declared type: a tensor, a sequence or an optional.
+func DecodeValue(data []byte, t *TypeInfo) (Value, error) {
+	m := &Model{externalBlocked: true}
+	d := &decoder{m: m, buf: tensor.WrapReadOnly(data)}
+	v, err := d.anyValue(data, t)
+	if err != nil {
+		return Value{}, fmt.Errorf("onnx: value: %w", err)
+	}
+	return v, nil
+}
+
+func (d *decoder) anyValue(data []byte, t *TypeInfo) (Value, error) {
+	if err := d.enter(); err != nil {
+		return Value{}, err
+	}
+	defer func() { d.depth-- }()
+	if t == nil || t.Sequence == nil && t.Optional == nil {
+		got, err := d.tensor(data)
+		if err != nil {
+			return Value{}, err
+		}
+		if got.Elem == String {
+			return TextOf(got.Strings, got.Dims...), nil
+		}
+		return Of(got.Data), nil
+	}
+	// A sequence has tensors in field 3 and sequences in field 5; an optional has at most one of either.
+	inner := t.Sequence
+	if t.Optional != nil {
+		inner = t.Optional
+	}
+	var list []Value
+	err := fields(data, func(f field) error {
+		if f.num != 3 && f.num != 5 {
+			return nil
+		}
+		body, err := f.bytes()
+		if err != nil {
+			return err
+		}
+		v, err := d.anyValue(body, inner)
+		list = append(list, v)
+		return at(fmt.Sprintf("values[%d]", len(list)-1), err)
+	})
+	if err != nil {
+		return Value{}, err
+	}
+	if t.Sequence != nil {
+		return Value{IsSequence: true, Sequence: list}, nil
+	}
+	if len(list) == 0 {
+		return Value{IsOptional: true, IsEmpty: true}, nil
+	}
+	list[0].IsOptional = true
+	return list[0], nil
+}
