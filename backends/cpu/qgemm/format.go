@@ -15,6 +15,7 @@ const (
 	superK   = 256       // elements of a super-block of the K formats
 	maxRows  = 6         // rows of A of a tile
 	chunkK   = 1024      // elements of k that are unpacked at once: 16 KiB a panel
+	chunkFew = 4096      // elements of k whose scales are unpacked at once for few rows: at most 32 KiB
 )
 
 // bits says how the integers of a unit are stored.

@@ -36,13 +36,27 @@ type dotArgs struct {
 	blocks    int
 	acc       int    // 1: start from C
 	mask      uint64 // lanes of C that exist, 16 bits a panel
+	table     *[16]byte
 }
+
+// fusedForm is what a fused kernel is chosen by.
+type fusedForm struct {
+	bits   bits
+	table  bool
+	hasMin bool
+}
+
+// fewRows is the largest number of rows for which bits are spread in registers, not in memory.
+const fewRows = 4
 
 // kernels is an implementation for one instruction set.
 type kernels struct {
 	isa cpuinfo.ISA
 	// dot[block][hasMin]: block 0 is 32 elements, 1 is 16. The function takes rows (1 to maxRows) and panels (1 to maxPanels(rows)).
 	dot func(p *dotArgs, block int, hasMin bool, rows, panels int)
+	// fused, where it is not nil, computes up to fewRows rows against one panel whose bits are packed (w), in units of 32 elements
+	// (blocks counts units); nil where the form has no such kernel.
+	fused func(form fusedForm, rows int) func(*dotArgs)
 	// unpack spreads units of bits to bytes.
 	unpack [6]func(dst, src unsafe.Pointer, units int, table *[16]byte)
 	// halfs widens n vectors of 16 half-precision (or bfloat16) numbers, step bytes apart in dst.

@@ -19,8 +19,9 @@ func archKernels() []*kernels {
 }
 
 var avx512 = kernels{
-	isa: cpuinfo.AVX512,
-	dot: dotAVX512,
+	isa:   cpuinfo.AVX512,
+	dot:   dotAVX512,
+	fused: func(form fusedForm, rows int) func(*dotArgs) { return avx512Fused[form][rows] },
 	unpack: [6]func(dst, src unsafe.Pointer, units int, table *[16]byte){
 		u8: unpackU8Go, u4: unpackNibbles512, u5: unpackU5AVX512, u6: unpackU6AVX512, u2: unpackU2AVX512, u3: unpackU3AVX512},
 	halfs:    halfsAVX512,

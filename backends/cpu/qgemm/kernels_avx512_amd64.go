@@ -46,6 +46,18 @@ var avx512Dot = [2][2][maxRows + 1][2]func(*dotArgs){
 	},
 }
 
+// avx512Fused holds the kernels that read packed bits, by the form of the bits, minimums and rows.
+var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){
+	{u4, false, false}: {1: fusedU4AVX512r1, 2: fusedU4AVX512r2, 3: fusedU4AVX512r3, 4: fusedU4AVX512r4},
+	{u4, false, true}:  {1: fusedU4AVX512r1min, 2: fusedU4AVX512r2min, 3: fusedU4AVX512r3min, 4: fusedU4AVX512r4min},
+	{u4, true, false}:  {1: fusedTableAVX512r1, 2: fusedTableAVX512r2, 3: fusedTableAVX512r3, 4: fusedTableAVX512r4},
+	{u5, false, false}: {1: fusedU5AVX512r1, 2: fusedU5AVX512r2, 3: fusedU5AVX512r3, 4: fusedU5AVX512r4},
+	{u5, false, true}:  {1: fusedU5AVX512r1min, 2: fusedU5AVX512r2min, 3: fusedU5AVX512r3min, 4: fusedU5AVX512r4min},
+	{u6, false, false}: {1: fusedU6AVX512r1, 2: fusedU6AVX512r2, 3: fusedU6AVX512r3, 4: fusedU6AVX512r4},
+	{u2, false, true}:  {1: fusedU2AVX512r1min, 2: fusedU2AVX512r2min, 3: fusedU2AVX512r3min, 4: fusedU2AVX512r4min},
+	{u3, false, false}: {1: fusedU3AVX512r1, 2: fusedU3AVX512r2, 3: fusedU3AVX512r3, 4: fusedU3AVX512r4},
+}
+
 // dotAVX512b32r1p1 computes 1 rows against 1 panels over blocks of 32.
 //
 //go:noescape
@@ -286,12 +298,172 @@ func dotAVX512b16r6p1min(p *dotArgs)
 //go:noescape
 func dotAVX512b16r6p2min(p *dotArgs)
 
+// fusedU4AVX512r1 computes 1 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r1(p *dotArgs)
+
+// fusedU4AVX512r2 computes 2 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r2(p *dotArgs)
+
+// fusedU4AVX512r3 computes 3 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r3(p *dotArgs)
+
+// fusedU4AVX512r4 computes 4 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r4(p *dotArgs)
+
+// fusedU4AVX512r1min computes 1 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r1min(p *dotArgs)
+
+// fusedU4AVX512r2min computes 2 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r2min(p *dotArgs)
+
+// fusedU4AVX512r3min computes 3 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r3min(p *dotArgs)
+
+// fusedU4AVX512r4min computes 4 rows against a panel of nibbles.
+//
+//go:noescape
+func fusedU4AVX512r4min(p *dotArgs)
+
+// fusedTableAVX512r1 computes 1 rows against a panel of nibbles that are indexes into a table.
+//
+//go:noescape
+func fusedTableAVX512r1(p *dotArgs)
+
+// fusedTableAVX512r2 computes 2 rows against a panel of nibbles that are indexes into a table.
+//
+//go:noescape
+func fusedTableAVX512r2(p *dotArgs)
+
+// fusedTableAVX512r3 computes 3 rows against a panel of nibbles that are indexes into a table.
+//
+//go:noescape
+func fusedTableAVX512r3(p *dotArgs)
+
+// fusedTableAVX512r4 computes 4 rows against a panel of nibbles that are indexes into a table.
+//
+//go:noescape
+func fusedTableAVX512r4(p *dotArgs)
+
+// fusedU5AVX512r1 computes 1 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r1(p *dotArgs)
+
+// fusedU5AVX512r2 computes 2 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r2(p *dotArgs)
+
+// fusedU5AVX512r3 computes 3 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r3(p *dotArgs)
+
+// fusedU5AVX512r4 computes 4 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r4(p *dotArgs)
+
+// fusedU5AVX512r1min computes 1 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r1min(p *dotArgs)
+
+// fusedU5AVX512r2min computes 2 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r2min(p *dotArgs)
+
+// fusedU5AVX512r3min computes 3 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r3min(p *dotArgs)
+
+// fusedU5AVX512r4min computes 4 rows against a panel of nibbles and a plane of fifth bits.
+//
+//go:noescape
+func fusedU5AVX512r4min(p *dotArgs)
+
+// fusedU6AVX512r1 computes 1 rows against a panel of nibbles and two planes of upper pairs.
+//
+//go:noescape
+func fusedU6AVX512r1(p *dotArgs)
+
+// fusedU6AVX512r2 computes 2 rows against a panel of nibbles and two planes of upper pairs.
+//
+//go:noescape
+func fusedU6AVX512r2(p *dotArgs)
+
+// fusedU6AVX512r3 computes 3 rows against a panel of nibbles and two planes of upper pairs.
+//
+//go:noescape
+func fusedU6AVX512r3(p *dotArgs)
+
+// fusedU6AVX512r4 computes 4 rows against a panel of nibbles and two planes of upper pairs.
+//
+//go:noescape
+func fusedU6AVX512r4(p *dotArgs)
+
+// fusedU2AVX512r1min computes 1 rows against a panel of pairs of bits.
+//
+//go:noescape
+func fusedU2AVX512r1min(p *dotArgs)
+
+// fusedU2AVX512r2min computes 2 rows against a panel of pairs of bits.
+//
+//go:noescape
+func fusedU2AVX512r2min(p *dotArgs)
+
+// fusedU2AVX512r3min computes 3 rows against a panel of pairs of bits.
+//
+//go:noescape
+func fusedU2AVX512r3min(p *dotArgs)
+
+// fusedU2AVX512r4min computes 4 rows against a panel of pairs of bits.
+//
+//go:noescape
+func fusedU2AVX512r4min(p *dotArgs)
+
+// fusedU3AVX512r1 computes 1 rows against a panel of pairs and a plane of third bits.
+//
+//go:noescape
+func fusedU3AVX512r1(p *dotArgs)
+
+// fusedU3AVX512r2 computes 2 rows against a panel of pairs and a plane of third bits.
+//
+//go:noescape
+func fusedU3AVX512r2(p *dotArgs)
+
+// fusedU3AVX512r3 computes 3 rows against a panel of pairs and a plane of third bits.
+//
+//go:noescape
+func fusedU3AVX512r3(p *dotArgs)
+
+// fusedU3AVX512r4 computes 4 rows against a panel of pairs and a plane of third bits.
+//
+//go:noescape
+func fusedU3AVX512r4(p *dotArgs)
+
 // unpackU4AVX512 spreads nibbles to bytes.
 //
 //go:noescape
 func unpackU4AVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
 
-// unpackTableAVX512 spreads nibbles to the bytes of a table.
+// unpackTableAVX512 spreads nibbles that are indexes into a table to bytes.
 //
 //go:noescape
 func unpackTableAVX512(dst, src unsafe.Pointer, units int, table *[16]byte)

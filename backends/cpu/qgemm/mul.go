@@ -99,9 +99,10 @@ type work struct {
 	metas     []meta
 	scratch   []byte // per worker: unpacked panels and their scales
 	perWorker int
-	args      []dotArgs // per worker: kernels are called through variables, so that an argument on the stack would escape
-	blocks    int // of a row
-	group     int // panels of a job
+	args      []dotArgs      // per worker: kernels are called through variables, so that an argument on the stack would escape
+	fused     func(*dotArgs) // the kernel for few rows, or nil
+	blocks    int            // of a row
+	group     int            // panels of a job
 	jobs      int
 	rowsEach  int // rows of a job of quantization
 	quantJobs int
@@ -157,8 +158,16 @@ func (w *work) plan() {
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
 	workers := par.Workers(r.Threads, w.jobs)
-	chunk := min(p.k, chunkK)
-	w.perWorker = 4 * (chunk*nr + chunk/f.block*f.scaleStep())
+	w.fused = nil
+	if r.M <= fewRows && w.k.fused != nil {
+		w.fused = w.k.fused(fusedForm{f.bits, f.table != nil, f.hasMin}, r.M)
+	}
+	if w.fused != nil {
+		w.perWorker = min(p.k, chunkFew) / f.block * f.scaleStep()
+	} else {
+		chunk := min(p.k, chunkK)
+		w.perWorker = maxPanels[tile(r.M)] * (chunk*nr + chunk/f.block*f.scaleStep())
+	}
 	w.scratch = grow(w.scratch, workers*w.perWorker)
 	if len(w.args) < workers {
 		w.args = make([]dotArgs, workers)
@@ -182,7 +191,7 @@ func (t *dotTask) Do(worker, job int) {
 	if w.ctx.Err() != nil {
 		return
 	}
-	p, r, f, k := w.p, w.r, w.p.g.f, w.k
+	p, r, f := w.p, w.r, w.p.g.f
 	first := job * w.group
 	panels := min(w.group, p.panels-first)
 	scratch := unsafe.Pointer(&w.scratch[worker*w.perWorker])
@@ -195,44 +204,76 @@ func (t *dotTask) Do(worker, job int) {
 	} else {
 		mask = 1<<cols - 1
 	}
-	for k0 := 0; k0 < p.k; k0 += chunkK {
-		chunk := min(chunkK, p.k-k0)
-		blocks := chunk / f.block
-		wPanel, scaleSize := chunk*nr, blocks*step
-		wide, scales := scratch, unsafe.Add(scratch, panels*chunk*nr)
-		for v := range panels {
-			src := p.panel(first + v)
-			if f.bits != u8 {
-				k.unpack[f.bits](unsafe.Add(wide, v*wPanel), unsafe.Add(src, p.g.q+k0/unit*bitsSize[f.bits]), chunk/unit, f.table)
-			}
-			w.unpackScales(unsafe.Add(scales, v*scaleSize), src, k0, blocks, step)
-		}
-		if f.bits == u8 { // bytes are read where they lie
-			wide, wPanel = unsafe.Add(p.panel(first), p.g.q+k0*nr), p.g.size
-		}
-		args := &w.args[worker]
-		*args = dotArgs{aStride: p.k, metaRow: w.blocks * int(unsafe.Sizeof(meta{})), wPanel: wPanel, scaleSize: scaleSize, ldc: 4 * r.LDC, blocks: blocks}
-		if k0 > 0 || r.Accumulate {
-			args.acc = 1
-		}
-		for i := 0; i < r.M; {
-			rows := tile(r.M - i)
-			args.a = unsafe.Pointer(&w.q[i*p.k+k0])
-			args.meta = unsafe.Pointer(&w.metas[i*w.blocks+k0/f.block])
-			for v := 0; v < panels; v += maxPanels[rows] {
-				args.w = unsafe.Add(wide, v*wPanel)
-				args.scale = unsafe.Add(scales, v*scaleSize)
-				args.c = unsafe.Pointer(&r.C[i*r.LDC+col+v*nr])
-				args.mask = mask >> (16 * v)
-				k.dot(args, f.block, f.hasMin, rows, min(maxPanels[rows], panels-v))
-			}
-			i += rows
-		}
+	if w.fused != nil {
+		w.few(&w.args[worker], first, panels, mask, scratch, step)
+	} else {
+		w.many(&w.args[worker], first, panels, mask, scratch, step)
 	}
 	w.args[worker] = dotArgs{} // nothing stays pointed at between calls
 	if r.Then != nil {
 		for i := range r.M {
 			r.Then.Apply(r.C[i*r.LDC+col:][:cols], i, col)
+		}
+	}
+}
+
+// many spreads the bits of a chunk of panels to bytes and takes all rows of A through them. As many panels as the kernels take
+// stay in the first-level cache meanwhile.
+func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer, step int) {
+	p, r, f, k := w.p, w.r, w.p.g.f, w.k
+	together := maxPanels[tile(r.M)]
+	for k0 := 0; k0 < p.k; k0 += chunkK {
+		chunk := min(chunkK, p.k-k0)
+		blocks := chunk / f.block
+		*args = dotArgs{aStride: p.k, metaRow: w.blocks * int(unsafe.Sizeof(meta{})), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks}
+		if k0 > 0 || r.Accumulate {
+			args.acc = 1
+		}
+		for v := 0; v < panels; v += together {
+			n := min(together, panels-v)
+			args.w, args.scale = scratch, unsafe.Add(scratch, together*chunk*nr)
+			for i := range n {
+				src := p.panel(first + v + i)
+				if f.bits != u8 {
+					k.unpack[f.bits](unsafe.Add(args.w, i*args.wPanel), unsafe.Add(src, p.g.q+k0/unit*bitsSize[f.bits]), chunk/unit, f.table)
+				}
+				w.unpackScales(unsafe.Add(args.scale, i*args.scaleSize), src, k0, blocks, step)
+			}
+			if f.bits == u8 { // bytes are read where they lie
+				args.w, args.wPanel = unsafe.Add(p.panel(first+v), p.g.q+k0*nr), p.g.size
+			}
+			args.mask = mask >> (16 * v)
+			col := (first + v) * nr
+			for i := 0; i < r.M; {
+				rows := tile(r.M - i)
+				args.a = unsafe.Pointer(&w.q[i*p.k+k0])
+				args.meta = unsafe.Pointer(&w.metas[i*w.blocks+k0/f.block])
+				args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
+				k.dot(args, f.block, f.hasMin, rows, n)
+				i += rows
+			}
+		}
+	}
+}
+
+// few spreads the bits in registers, panel by panel.
+func (w *work) few(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer, step int) {
+	p, r, f := w.p, w.r, w.p.g.f
+	for v := range panels {
+		src := p.panel(first + v)
+		for k0 := 0; k0 < p.k; k0 += chunkFew {
+			chunk := min(chunkFew, p.k-k0)
+			w.unpackScales(scratch, src, k0, chunk/f.block, step)
+			*args = dotArgs{
+				a: unsafe.Pointer(&w.q[k0]), aStride: p.k,
+				meta: unsafe.Pointer(&w.metas[k0/f.block]), metaRow: w.blocks * int(unsafe.Sizeof(meta{})),
+				w: unsafe.Add(src, p.g.q+k0/unit*bitsSize[f.bits]), scale: scratch,
+				c: unsafe.Pointer(&r.C[(first+v)*nr]), ldc: 4 * r.LDC, blocks: chunk / unit, mask: mask >> (16 * v), table: f.table,
+			}
+			if k0 > 0 || r.Accumulate {
+				args.acc = 1
+			}
+			w.fused(args)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 // Offsets of dotArgs.
 const (
-	argA, argAStride, argMeta, argMetaRow    = 0, 8, 16, 24
-	argW, argWPanel, argScale, argScaleSize  = 32, 40, 48, 56
-	argC, argLdc, argBlocks, argAcc, argMask = 64, 72, 80, 88, 96
+	argA, argAStride, argMeta, argMetaRow              = 0, 8, 16, 24
+	argW, argWPanel, argScale, argScaleSize            = 32, 40, 48, 56
+	argC, argLdc, argBlocks, argAcc, argMask, argTable = 64, 72, 80, 88, 96, 104
 )
 
 // widest is the number of panels that the AVX-512 kernels take at once for a number of rows: as many as the registers hold.
@@ -47,6 +47,7 @@ func avx512(dir string) {
 		_ = bi
 	}
 	table.WriteString("}\n")
+	fusedAVX512(f, &table)
 	unpackAVX512(f)
 	scalesAVX512(f)
 	quantizeAVX512(f)
@@ -258,121 +259,249 @@ func (f *file) constant(value uint32, z int) {
 	f.p("\tVPBROADCASTD AX, Z%d", z)
 }
 
-// unpackAVX512 writes the functions that spread bits to bytes, a unit of 512 weights at a time.
+// A spread is the code that spreads a unit of 512 weights at SI to bytes in Z0 to Z7, four k of 16 rows each. It may use Z8 to Z14, and
+// constants in Z29 to Z31.
+type spread struct {
+	name, doc string
+	size      int // bytes of a packed unit
+	setup     func(f *file)
+	unit      func(f *file)
+}
+
+// nibbles leaves the nibbles of 256 bytes in Z0 to Z7.
+func nibbles(f *file) {
+	for i := 0; i < 4; i++ {
+		f.p("\tVMOVDQU64 %d(SI), Z%d", 64*i, i)
+		f.p("\tVPSRLW $4, Z%d, Z%d", i, i+4)
+		f.p("\tVPANDD Z31, Z%d, Z%d", i, i)
+		f.p("\tVPANDD Z31, Z%d, Z%d", i+4, i+4)
+	}
+}
+
+// pairs leaves the pairs of bits of 128 bytes in Z0 to Z7.
+func pairs(f *file) {
+	for h := 0; h < 2; h++ {
+		f.p("\tVMOVDQU64 %d(SI), Z%d", 64*h, 8+h)
+	}
+	for g := 0; g < 8; g++ {
+		f.p("\tVPANDD Z31, Z%d, Z%d", pick(f, 8+g/4, g%4*2, 0, g), g)
+	}
+}
+
+// pick moves bits of every byte from one position to another; what else is in the bytes is left for the caller to mask off.
+func pick(f *file, src, from, to, dst int) int {
+	switch {
+	case from > to:
+		f.p("\tVPSRLW $%d, Z%d, Z%d", from-to, src, dst)
+	case from < to:
+		f.p("\tVPSLLW $%d, Z%d, Z%d", to-from, src, dst)
+	default:
+		return src
+	}
+	return dst
+}
+
+// merge ors the masked bits into z.
+func merge(f *file, bits, mask, z int) { f.p("\tVPTERNLOGD $0xF8, Z%d, Z%d, Z%d", bits, mask, z) }
+
+var spreads = map[string]spread{
+	"U4": {"U4", "nibbles", 256, func(f *file) { f.constant(0x0f0f0f0f, 31) }, nibbles},
+	"Table": {"Table", "nibbles that are indexes into a table", 256, func(f *file) {
+		f.p("\tVBROADCASTI32X4 (DX), Z30")
+		f.constant(0x0f0f0f0f, 31)
+	}, func(f *file) {
+		nibbles(f)
+		for g := 0; g < 8; g++ {
+			f.p("\tVPSHUFB Z%d, Z30, Z%d", g, g)
+		}
+	}},
+	"U5": {"U5", "nibbles and a plane of fifth bits", 320, func(f *file) {
+		f.constant(0x0f0f0f0f, 31)
+		f.constant(0x10101010, 30)
+	}, func(f *file) {
+		nibbles(f)
+		f.p("\tVMOVDQU64 256(SI), Z8")
+		for g := 0; g < 8; g++ {
+			merge(f, pick(f, 8, g, 4, 9+g%4), 30, g)
+		}
+	}},
+	"U6": {"U6", "nibbles and two planes of upper pairs", 384, func(f *file) {
+		f.constant(0x0f0f0f0f, 31)
+		f.constant(0x30303030, 30)
+	}, func(f *file) {
+		nibbles(f)
+		f.p("\tVMOVDQU64 256(SI), Z8")
+		f.p("\tVMOVDQU64 320(SI), Z9")
+		for g := 0; g < 8; g++ {
+			merge(f, pick(f, 8+g/4, g%4*2, 4, 10+g%4), 30, g)
+		}
+	}},
+	"U2": {"U2", "pairs of bits", 128, func(f *file) { f.constant(0x03030303, 31) }, pairs},
+	"U3": {"U3", "pairs and a plane of third bits", 192, func(f *file) {
+		f.constant(0x03030303, 31)
+		f.constant(0x04040404, 30)
+	}, func(f *file) {
+		pairs(f)
+		f.p("\tVMOVDQU64 128(SI), Z10")
+		for g := 0; g < 8; g++ {
+			merge(f, pick(f, 10, g, 2, 11+g%4), 30, g)
+		}
+	}},
+}
+
+// unpackAVX512 writes the functions that spread bits to bytes in memory.
 func unpackAVX512(f *file) {
-	begin := func(name, doc string) {
-		f.text(name, unpackParams, 32, doc)
+	for _, name := range []string{"U4", "Table", "U5", "U6", "U2", "U3"} {
+		s := spreads[name]
+		f.text("unpack"+name+"AVX512", unpackParams, 32, "spreads "+s.doc+" to bytes.")
 		f.p("\tMOVQ dst+0(FP), DI")
 		f.p("\tMOVQ src+8(FP), SI")
 		f.p("\tMOVQ units+16(FP), CX")
-	}
-	end := func(size int) {
-		f.p("\tADDQ $%d, SI", size)
+		f.p("\tMOVQ table+24(FP), DX")
+		s.setup(f)
+		f.p("loop:")
+		s.unit(f)
+		for g := 0; g < 8; g++ {
+			f.p("\tVMOVDQU64 Z%d, %d(DI)", g, 64*g)
+		}
+		f.p("\tADDQ $%d, SI", s.size)
 		f.p("\tADDQ $512, DI")
 		f.p("\tDECQ CX")
 		f.p("\tJNE loop")
 		f.p("\tVZEROUPPER")
 		f.p("\tRET")
 	}
-	store := func(z, g int) { f.p("\tVMOVDQU64 Z%d, %d(DI)", z, 64*g) }
-	// nibbles leaves groups 0 to 7 in Z0 to Z7.
-	nibbles := func() {
-		for i := 0; i < 4; i++ {
-			f.p("\tVMOVDQU64 %d(SI), Z%d", 64*i, i)
-			f.p("\tVPSRLW $4, Z%d, Z%d", i, i+4)
-			f.p("\tVPANDD Z31, Z%d, Z%d", i, i)
-			f.p("\tVPANDD Z31, Z%d, Z%d", i+4, i+4)
+}
+
+// fewRows is the largest number of rows for which bits are spread in registers, not in memory.
+const fewRows = 4
+
+// fusedAVX512 writes the kernels for few rows and one panel, which spread bits in registers: they are limited by reading the
+// weights, which then is one steady stream.
+func fusedAVX512(f *file, table *strings.Builder) {
+	table.WriteString("\n// avx512Fused holds the kernels that read packed bits, by the form of the bits, minimums and rows.\n")
+	table.WriteString("var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){\n")
+	for _, form := range []struct {
+		name  string
+		bits  string
+		table bool
+		block int
+		min   bool
+	}{{"U4", "u4", false, 32, false}, {"U4", "u4", false, 32, true}, {"Table", "u4", true, 32, false}, {"U5", "u5", false, 32, false}, {"U5", "u5", false, 32, true},
+		{"U6", "u6", false, 16, false}, {"U2", "u2", false, 16, true}, {"U3", "u3", false, 16, false}} {
+		fmt.Fprintf(table, "{%s, %v, %v}: {", form.bits, form.table, form.min)
+		for rows := 1; rows <= fewRows; rows++ {
+			name := fmt.Sprintf("fused%sAVX512r%d", form.name, rows)
+			if form.min {
+				name += "min"
+			}
+			fusedKernel(f, name, spreads[form.name], form.block, form.min, rows)
+			fmt.Fprintf(table, "%d: %s, ", rows, name)
+		}
+		table.WriteString("},\n")
+	}
+	table.WriteString("}\n")
+}
+
+func fusedKernel(f *file, name string, s spread, block int, min bool, rows int) {
+	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, s.doc))
+	// Z0-Z7 weights, Z8-Z14 scratch of the spread, then sums, accumulators, scale; constants from Z29 on
+	const scale, low = 27, 28
+	sums := func(chain, r int) int { return 8 + chain*rows + r } // the spread is over when they are written
+	acc := func(r int) int { return 16 + r }
+	a := func(off, r int) string { return row(off, "AX", r, "R8", "R9", "R10") }
+	m := func(off, r int) string { return row(off, "BX", r, "R11", "R12", "R13") }
+	f.p("\tMOVQ p+0(FP), DI")
+	f.p("\tMOVQ %d(DI), DX", argTable)
+	s.setup(f)
+	f.p("\tMOVQ %d(DI), R10", argMask)
+	f.p("\tKMOVW R10, K1")
+	f.p("\tCMPQ %d(DI), $0", argAcc)
+	f.p("\tJEQ fresh")
+	f.p("\tMOVQ %d(DI), AX", argC)
+	for r := 0; r < rows; r++ {
+		f.p("\tVMOVUPS.Z (AX), K1, Z%d", acc(r))
+		if r+1 < rows {
+			f.p("\tADDQ %d(DI), AX", argLdc)
 		}
 	}
-	// pick moves bits from position from to position to of every byte: what else is in the bytes is masked off by the caller.
-	pick := func(src, from, to, dst int) int {
-		switch {
-		case from > to:
-			f.p("\tVPSRLW $%d, Z%d, Z%d", from-to, src, dst)
-		case from < to:
-			f.p("\tVPSLLW $%d, Z%d, Z%d", to-from, src, dst)
-		default:
-			return src
+	f.p("\tJMP start")
+	f.p("fresh:")
+	for r := 0; r < rows; r++ {
+		f.p("\tVPXORD Z%d, Z%d, Z%d", acc(r), acc(r), acc(r))
+	}
+	f.p("start:")
+	f.p("\tMOVQ %d(DI), AX", argA)
+	f.p("\tMOVQ %d(DI), BX", argMeta)
+	if rows > 1 {
+		f.p("\tMOVQ %d(DI), R8", argAStride)
+		f.p("\tMOVQ %d(DI), R11", argMetaRow)
+	}
+	if rows > 3 {
+		f.p("\tLEAQ (R8)(R8*2), R9")
+		f.p("\tLEAQ (R11)(R11*2), R12")
+	}
+	f.p("\tMOVQ %d(DI), SI", argW)
+	f.p("\tMOVQ %d(DI), R14", argScale)
+	f.p("\tMOVQ %d(DI), R15", argBlocks)
+	f.p("unit:")
+	f.p("\tPREFETCHT0 2048(SI)")
+	for off := 64; off < s.size; off += 64 {
+		f.p("\tPREFETCHT0 %d(SI)", 2048+off)
+	}
+	s.unit(f)
+	step := 64
+	if min {
+		step = 128
+	}
+	chains := 1
+	if block == 32 {
+		chains = 2
+	}
+	for b := 0; b < 32/block; b++ {
+		for r := 0; r < rows; r++ {
+			f.p("\tVPBROADCASTD %s, Z%d", m(16*b+4, r), sums(0, r))
+			if chains == 2 {
+				f.p("\tVPXORD Z%d, Z%d, Z%d", sums(1, r), sums(1, r), sums(1, r))
+			}
 		}
-		return dst
-	}
-	// merge ors (bits & mask) into z: VPTERNLOGD with 0xEA is A | (B & C) read as bits & mask | z.
-	merge := func(bits, mask, z int) { f.p("\tVPTERNLOGD $0xF8, Z%d, Z%d, Z%d", bits, mask, z) }
-
-	begin("unpackU4AVX512", "spreads nibbles to bytes.")
-	f.constant(0x0f0f0f0f, 31)
-	f.p("loop:")
-	nibbles()
-	for g := 0; g < 8; g++ {
-		store(g, g)
-	}
-	end(256)
-
-	begin("unpackTableAVX512", "spreads nibbles to the bytes of a table.")
-	f.p("\tMOVQ table+24(FP), DX")
-	f.p("\tVBROADCASTI32X4 (DX), Z30")
-	f.constant(0x0f0f0f0f, 31)
-	f.p("loop:")
-	nibbles()
-	for g := 0; g < 8; g++ {
-		f.p("\tVPSHUFB Z%d, Z30, Z%d", g, g)
-		store(g, g)
-	}
-	end(256)
-
-	begin("unpackU5AVX512", "spreads nibbles and a plane of fifth bits to bytes.")
-	f.constant(0x0f0f0f0f, 31)
-	f.constant(0x10101010, 30)
-	f.p("loop:")
-	nibbles()
-	f.p("\tVMOVDQU64 256(SI), Z8")
-	for g := 0; g < 8; g++ {
-		merge(pick(8, g, 4, 9+g%4), 30, g)
-		store(g, g)
-	}
-	end(320)
-
-	begin("unpackU6AVX512", "spreads nibbles and two planes of upper pairs to bytes.")
-	f.constant(0x0f0f0f0f, 31)
-	f.constant(0x30303030, 30)
-	f.p("loop:")
-	nibbles()
-	f.p("\tVMOVDQU64 256(SI), Z8")
-	f.p("\tVMOVDQU64 320(SI), Z9")
-	for g := 0; g < 8; g++ {
-		merge(pick(8+g/4, g%4*2, 4, 10+g%4), 30, g)
-		store(g, g)
-	}
-	end(384)
-
-	pairs := func() {
-		for h := 0; h < 2; h++ {
-			f.p("\tVMOVDQU64 %d(SI), Z%d", 64*h, 8+h)
+		for g := 0; g < block/4; g++ {
+			for r := 0; r < rows; r++ {
+				f.p("\tVPDPBUSD.BCST %s, Z%d, Z%d", a(b*block+4*g, r), b*block/4+g, sums(g%chains, r))
+			}
 		}
-		for g := 0; g < 8; g++ {
-			f.p("\tVPANDD Z31, Z%d, Z%d", pick(8+g/4, g%4*2, 0, g), g)
+		f.p("\tVMOVUPS %d(R14), Z%d", b*step, scale)
+		if min {
+			f.p("\tVMOVUPS %d(R14), Z%d", b*step+64, low)
+		}
+		for r := 0; r < rows; r++ {
+			n := sums(0, r)
+			if chains == 2 {
+				f.p("\tVPADDD Z%d, Z%d, Z%d", sums(1, r), n, n)
+			}
+			f.p("\tVCVTDQ2PS Z%d, Z%d", n, n)
+			f.p("\tVMULPS Z%d, Z%d, Z%d", scale, n, n)
+			f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(16*b, r), n, acc(r))
+			if min {
+				f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(16*b+8, r), low, acc(r))
+			}
 		}
 	}
-	begin("unpackU2AVX512", "spreads pairs of bits to bytes.")
-	f.constant(0x03030303, 31)
-	f.p("loop:")
-	pairs()
-	for g := 0; g < 8; g++ {
-		store(g, g)
+	f.p("\tADDQ $32, AX")
+	f.p("\tADDQ $%d, BX", 16*32/block)
+	f.p("\tADDQ $%d, SI", s.size)
+	f.p("\tADDQ $%d, R14", step*32/block)
+	f.p("\tDECQ R15")
+	f.p("\tJNE unit")
+	f.p("\tMOVQ %d(DI), AX", argC)
+	for r := 0; r < rows; r++ {
+		f.p("\tVMOVUPS Z%d, K1, (AX)", acc(r))
+		if r+1 < rows {
+			f.p("\tADDQ %d(DI), AX", argLdc)
+		}
 	}
-	end(128)
-
-	begin("unpackU3AVX512", "spreads pairs and a plane of third bits to bytes.")
-	f.constant(0x03030303, 31)
-	f.constant(0x04040404, 30)
-	f.p("loop:")
-	pairs()
-	f.p("\tVMOVDQU64 128(SI), Z10")
-	for g := 0; g < 8; g++ {
-		merge(pick(10, g, 2, 11+g%4), 30, g)
-		store(g, g)
-	}
-	end(192)
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
 }
 
 func scalesAVX512(f *file) {
