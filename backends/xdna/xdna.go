@@ -1,0 +1,250 @@
+package xdna
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/backends/xdna/array"
+	"github.com/tessera-go/tessera/backends/xdna/device"
+	"github.com/tessera-go/tessera/backends/xdna/kernel"
+	"github.com/tessera-go/tessera/backends/xdna/plan"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+func init() {
+	for _, dev := range device.All() {
+		backends.Register(dev.Name, func(o *backends.Options) (backends.Backend, error) {
+			opt, err := parse(dev, o)
+			if err != nil {
+				return nil, err
+			}
+			return New(dev, opt)
+		})
+	}
+}
+
+// Backend runs the products of graphs on an NPU.
+type Backend struct {
+	dev    *device.Device
+	opt    Options
+	engine *Engine
+	nodes  atomic.Int64
+}
+
+// New returns a backend.
+func New(dev *device.Device, opt Options) (*Backend, error) {
+	var exec Executor
+	if opt.Mode == Emulate {
+		workers := opt.Threads - 1
+		if opt.Threads == 0 {
+			workers = 0
+		} else if workers == 0 {
+			workers = -1
+		}
+		exec = NewEmulator(dev, array.Options{Workers: workers})
+	}
+	return NewWithExecutor(dev, opt, exec)
+}
+
+// NewWithExecutor returns a backend that runs control code on exec; nil computes the same bits on the CPU.
+func NewWithExecutor(dev *device.Device, opt Options, exec Executor) (*Backend, error) {
+	if opt.CPURate == 0 {
+		opt.CPURate = DefaultCPURate
+	}
+	if opt.Precision == BFP16 && dev != device.XDNA2 {
+		return nil, fmt.Errorf("%s has no bfp16", dev.Name)
+	}
+	return &Backend{dev: dev, opt: opt, engine: newEngine(dev, opt, exec)}, nil
+}
+
+// Name is the device's name.
+func (b *Backend) Name() string { return b.dev.Name }
+
+// Describe says what the backend runs on: a simulated array.
+func (b *Backend) Describe() backends.Description {
+	d := backends.Description{
+		Name:      b.dev.Name,
+		Device:    fmt.Sprintf("%s, %d x %d cores at %.1f GHz, simulated (mode=%v)", b.dev.Title, b.dev.CoreRows, b.dev.Cols, b.dev.ClockHz/1e9, b.opt.Mode),
+		Simulated: true,
+		Features:  []string{b.opt.Precision.String(), b.opt.Mode.String()},
+		Options:   describeOptions(),
+	}
+	for _, m := range b.dev.Modes {
+		d.Types = append(d.Types, m.Types.String())
+	}
+	return d
+}
+
+// MatMul returns the engine for matrix products.
+func (b *Backend) MatMul() matmul.Engine { return b.engine }
+
+// Engine returns the engine with its own type.
+func (b *Backend) Engine() *Engine { return b.engine }
+
+// Stats counts what has run since the backend was opened.
+func (b *Backend) Stats() backends.Stats {
+	s := b.engine.Stats()
+	s.Nodes = b.nodes.Load()
+	return s
+}
+
+// Close releases the executor.
+func (b *Backend) Close() error {
+	if b.engine.exec != nil {
+		return b.engine.exec.Close()
+	}
+	return nil
+}
+
+// Supports takes products with constant weights that the cost model sees gain on the array.
+func (b *Backend) Supports(c ops.Call) backends.Verdict {
+	op, ok := c.Op.(matmul.Op)
+	if !ok {
+		return backends.No("the array multiplies matrices only")
+	}
+	out, err := op.Infer(c.In)
+	if err != nil {
+		return backends.No("%v", err)
+	}
+	if len(c.Const) < 2 || !c.Const[1] {
+		return backends.No("B is not a constant: weights are converted once")
+	}
+	if c.In[1].Rank != 2 {
+		return backends.No("weights of shape %v: one matrix is right", c.In[1])
+	}
+	spec, shape := op.Problem(c.In, out[0])
+	e := b.engine
+	d, err := e.Design(spec)
+	if err != nil {
+		return backends.No("%v", err)
+	}
+	rows := shape.M * shape.Batches()
+	if rows == 0 || spec.N == 0 || spec.K == 0 {
+		return backends.No("nothing to multiply")
+	}
+	m, err := plan.Lookup(b.dev.Name)
+	if err != nil {
+		return backends.No("%v", err)
+	}
+	pd := planDesign(d)
+	if _, known := m.Kernels[pd.Types]; !known {
+		pd.Types.C = kernel.BF16 // float32 results: the nearest kernel that the model was fitted for
+	}
+	place := m.Place(pd, plan.Size{M: rows, N: spec.N, K: spec.K}, b.opt.CPURate)
+	cost := time.Duration(place.Seconds * float64(time.Second))
+	switch {
+	case b.opt.Rows > 0 && rows < b.opt.Rows:
+		return backends.Verdict{Reason: fmt.Sprintf("%d rows, the option rows asks for %d", rows, b.opt.Rows)}
+	case b.opt.Rows == 0 && !place.Array:
+		return backends.Verdict{Reason: place.Reason}
+	}
+	return backends.Verdict{OK: true, Cost: cost, Reason: fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, place.Reason)}
+}
+
+// Compile prepares the products of a part. Weights are converted once, however many programs use them.
+func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program, error) {
+	p := &program{b: b, nodes: make([]product, len(part.Nodes))}
+	for i := range part.Nodes {
+		if err := p.nodes[i].bind(ctx, b, part, &part.Nodes[i]); err != nil {
+			return nil, fmt.Errorf("node %q: %w", part.Nodes[i].Name, err)
+		}
+	}
+	return p, nil
+}
+
+// program is a compiled part.
+type program struct {
+	b     *Backend
+	nodes []product
+}
+
+// Run executes nodes in order.
+func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last int) error {
+	for i := first; i < last; i++ {
+		if err := p.nodes[i].run(ctx, frame); err != nil {
+			return fmt.Errorf("node %q: %w", p.nodes[i].name, err)
+		}
+	}
+	p.b.nodes.Add(int64(last - first))
+	return nil
+}
+
+// Close does nothing: weights belong to the constants.
+func (p *program) Close() error { return nil }
+
+// product is one node.
+type product struct {
+	name                               string
+	in                                 []int
+	out                                int
+	plan                               matmul.Plan
+	weights                            matmul.Packed
+	space                              matmul.Workspace
+	args                               matmul.Args
+	rowScale, colScale, bias, residual int
+}
+
+// packKey names a packed form: one for each engine and problem, whatever the epilogue and the type of the result.
+type packKey struct {
+	e     *Engine
+	spec  matmul.Spec
+	types device.Types
+}
+
+func (n *product) bind(ctx context.Context, b *Backend, part *ops.Part, node *ops.Node) error {
+	op, ok := node.Op.(matmul.Op)
+	if !ok {
+		return fmt.Errorf("%s cannot run %s", b.dev.Name, node.Op.Name())
+	}
+	specs := make([]tensor.Spec, len(node.In))
+	for i, v := range node.In {
+		specs[i] = part.Values[v].Spec
+	}
+	n.name, n.in, n.out = node.Name, node.In, node.Out[0]
+	n.rowScale, n.colScale, n.bias, n.residual, _ = op.Operands()
+	spec, shape := op.Problem(specs, part.Values[n.out].Spec)
+	var err error
+	if n.plan, err = b.engine.Plan(spec, shape); err != nil {
+		return err
+	}
+	c := part.Values[node.In[1]].Const
+	if c == nil {
+		return fmt.Errorf("%s: B is not a constant", b.dev.Name)
+	}
+	h, err := b.engine.form(spec)
+	if err != nil {
+		return err
+	}
+	key := packKey{b.engine, weightsSpec(spec), h.types}
+	form, err := c.Prepare(key, func() (any, error) { return b.engine.Pack(ctx, spec, c.Tensor) })
+	if err != nil {
+		return err
+	}
+	n.weights = form.(matmul.Packed)
+	return nil
+}
+
+func (n *product) run(ctx context.Context, frame []tensor.Tensor) error {
+	vector := func(i int) []float32 {
+		if i < 0 {
+			return nil
+		}
+		t := frame[n.in[i]]
+		if !t.IsContiguous() {
+			t = t.Clone()
+		}
+		return tensor.Data[float32](&t)
+	}
+	a := &n.args
+	a.A, a.C = frame[n.in[0]], frame[n.out]
+	a.RowScale, a.ColScale, a.Bias = vector(n.rowScale), vector(n.colScale), vector(n.bias)
+	if n.residual >= 0 {
+		a.Residual = frame[n.in[n.residual]]
+	}
+	return n.plan.Run(ctx, n.weights, a, &n.space)
+}
