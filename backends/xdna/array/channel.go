@@ -84,7 +84,9 @@ type channel struct {
 	epoch  int      // counts resets: an event of an earlier epoch is void
 	lo, hi int      // bytes of mem that the descriptor touches
 	pace   sim.Time // ticks per word on the stream side
-	cost   float64  // shim: ticks of DRAM per word
+	cost   float64  // shim: ticks of DRAM per word read, while beside channels read side by side
+	beside int
+	pitch  int // shim: see rowPitch
 	stream *sim.Stream
 	hops   int
 	buf    []byte
@@ -279,20 +281,20 @@ func (c *channel) fetch() {
 		c.use(&c.cur, c.bd)
 	}
 	c.d = d
-	base := int(d.bd.pat.Base)
+	base := int(d.bd.pat.Base) + d.iter*d.bd.pat.IterStep // the window is linear: an iteration may step into a neighbour
 	mem, host, ok := c.window(d, &base)
 	if !ok {
 		return
 	}
 	c.mem, c.host = mem, host
-	c.walk.Start(base+d.iter*d.bd.pat.IterStep, int(d.bd.pat.Length), d.bd.dims)
+	c.walk.Start(base, int(d.bd.pat.Length), d.bd.dims)
 	c.lo, c.hi = c.walk.Box()
 	if c.lo < 0 || c.hi > len(mem.Data) {
 		c.fault(c.bd, "addresses %#x to %#x leave %s of %#x bytes", c.lo, c.hi, mem.Name, len(mem.Data))
 		return
 	}
 	if host != nil {
-		c.cost = c.dramCost()
+		c.pitch, c.beside = c.rowPitch(), 0
 	}
 	c.state = locking
 	l := d.bd.lock
@@ -332,7 +334,7 @@ func (c *channel) window(d *descriptor, base *int) (*sim.Memory, *hostBuffer, bo
 			c.fault(c.bd, "address %#x is in no host buffer", d.bd.hostOff)
 			return nil, nil, false
 		}
-		*base = off / 4
+		*base = off/4 + d.iter*d.bd.pat.IterStep
 		return h.mem, h, true
 	case device.Mem:
 		off := *base*4 - int(info.OwnBase)
@@ -486,29 +488,43 @@ func (c *channel) shared(o *channel) int {
 	return at
 }
 
-// dramCost is the DRAM time of a word in ticks.
+// pitch is the distance in bytes from one contiguous stretch of the descriptor to the next row's, 0 if there is none.
+func (c *channel) rowPitch() int {
+	run, pitch := c.walk.Run(), 0
+	for _, d := range c.d.bd.dims {
+		if p := 4 * d.Step; p > run && (pitch == 0 || p < pitch) {
+			pitch = p
+		}
+	}
+	return pitch
+}
+
+// dramCost is the DRAM time of a word in ticks, given what the other channels read now.
 func (c *channel) dramCost() float64 {
 	tm := c.t.a.tm
 	if c.dir == device.S2MM {
 		return 4 * Tick / tm.WriteCap
 	}
-	run := c.walk.Run()
-	return 4 * Tick / tm.readRate(run, c.sideBySide(run))
+	n := c.sideBySide()
+	if n != c.beside {
+		c.beside, c.cost = n, 4*Tick/tm.readRate(c.walk.Run(), n)
+	}
+	return c.cost
 }
 
-// sideBySide counts the shim channels whose current descriptors read stretches that join on to this one's, itself included.
-func (c *channel) sideBySide(run int) int {
+// sideBySide counts the shim channels whose current descriptors read stretches of the same rows as this one's, itself included: the columns' channels
+// under a row-major B.
+func (c *channel) sideBySide() int {
 	n := 1
-	for _, dx := range []int{-1, 1} {
-		for k := 1; ; k++ {
-			x := c.t.pos.Col + dx*k
-			if x < 0 || x >= c.t.a.dev.Cols {
-				break
-			}
-			o := c.t.a.tiles[x][0].chans[device.MM2S][c.ch]
-			if o.state == idle || o.mem != c.mem || o.lo-c.lo != dx*k*run {
-				break
-			}
+	if c.pitch == 0 {
+		return n
+	}
+	for col := range c.t.a.tiles {
+		o := c.t.a.tiles[col][0].chans[device.MM2S][c.ch]
+		if o == c || o.state == idle || o.mem != c.mem || o.pitch != c.pitch || o.walk.Run() != c.walk.Run() || o.walk.Total() != c.walk.Total() {
+			continue
+		}
+		if d := o.lo - c.lo; d > -c.pitch && d < c.pitch {
 			n++
 		}
 	}
@@ -537,7 +553,7 @@ func (c *channel) Pace(start sim.Time, words int) sim.Time {
 		if c.dir == device.S2MM {
 			s = &c.t.a.dram.write
 		}
-		end = max(end, s.Serve(start, sim.Time(float64(words)*c.cost)))
+		end = max(end, s.Serve(start, sim.Time(float64(words)*c.dramCost())))
 	}
 	c.stats.moving += sim.Time(words) * c.pace
 	return end

@@ -16,6 +16,7 @@ type controller struct {
 	have    bool // an operation is read and waits for its time or its condition
 	waiting bool // for a condition
 	done    bool
+	cold    bool // the next queue push comes after a wait for a token
 	since   sim.Time
 }
 
@@ -24,6 +25,7 @@ func (c *controller) Handle(int) {
 	if c.have {
 		if !c.execute(&c.rd.Op) {
 			c.waiting = true
+			c.cold = c.cold || c.rd.Op.Code == txn.Sync
 			return
 		}
 		if tr := c.a.opt.Tracer; tr != nil {
@@ -62,6 +64,10 @@ func (c *controller) cost(op *txn.Op) float64 {
 	switch op.Code {
 	case txn.Write:
 		if t, off, err := c.tile(op.Addr); err == nil && t.info.Register(off).Kind == device.RegQueue {
+			if c.cold {
+				c.cold = false
+				return tm.Write + tm.QueueCold
+			}
 			return tm.Write + tm.QueuePush
 		}
 		return tm.Write
