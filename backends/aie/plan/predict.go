@@ -178,7 +178,8 @@ func (p *Plan) predictBest() Prediction {
 	} else {
 		blocked = max(pass, drain)
 	}
-	array := blocked*passes + max(aStep, bStep) + drain
+	// The first blocks must arrive before the first call, and behind the last one nothing more arrives.
+	array := blocked*passes + max(aStep, bStep) - (slow(lastCall) - float64(lastCall)) + drain
 
 	fetchA, fetchB := p.fetches(p.FeedA), p.fetches(p.FeedB)
 	reads := float64(p.Passes() * p.Steps)
