@@ -31,7 +31,7 @@ func newBest(d device.Device, prob Problem, opt Options) (*Plan, error) {
 	bestT, bestDDR, bestTOPS := 0.0, 0.0, 0.0
 	searched, fit := 0, 0
 	var whyNot error
-	shapes := blockShapes(&d, k, &prob, opt)
+	shapes := blockShapes(k, &prob, opt)
 	for i := len(shapes) - 1; i >= 0; i-- { // large blocks first: they win more often, and what they reach prunes the rest
 		s := shapes[i]
 		for _, g := range grids(&d, &prob, opt, tiles, s.mb, s.nb) {
@@ -118,7 +118,7 @@ var feeds = []struct {
 type shape struct{ mb, nb, outs int }
 
 // blockShapes lists block sizes of C: multiples of the micro-tile, not much larger than the streams and the problem ask for.
-func blockShapes(d *device.Device, k core.Kernel, prob *Problem, opt Options) []shape {
+func blockShapes(k core.Kernel, prob *Problem, opt Options) []shape {
 	var out []shape
 	pick := func(asked, unit, size int) []int {
 		if asked != 0 {
@@ -133,9 +133,7 @@ func blockShapes(d *device.Device, k core.Kernel, prob *Problem, opt Options) []
 	for _, mb := range pick(opt.MB, k.MR, prob.M) {
 		for _, nb := range pick(opt.NB, k.NR, prob.N) {
 			for outs := 1; outs <= 2; outs++ {
-				if mb*nb*prob.Out.Bytes()*outs <= d.Core.MemoryBytes {
-					out = append(out, shape{mb, nb, outs})
-				}
+				out = append(out, shape{mb, nb, outs})
 			}
 		}
 	}
