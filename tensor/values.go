@@ -67,18 +67,30 @@ func (t *Tensor) SetInts(values []int64) {
 	}
 	switch t.DType {
 	case I64:
-		d := Data[int64](t)
-		t.Each(func(i, off int) { d[off] = values[i] })
+		setInts[int64](t, values)
 	case U64:
-		d := Data[uint64](t)
-		t.Each(func(i, off int) { d[off] = uint64(values[i]) })
+		setInts[uint64](t, values)
 	case I32:
-		d := Data[int32](t)
-		t.Each(func(i, off int) { d[off] = int32(values[i]) })
+		setInts[int32](t, values)
+	case U32:
+		setInts[uint32](t, values)
+	case I16:
+		setInts[int16](t, values)
+	case U16:
+		setInts[uint16](t, values)
+	case I8:
+		setInts[int8](t, values)
+	case U8:
+		setInts[uint8](t, values)
 	default:
 		set := t.floatSetter()
 		t.Each(func(i, off int) { set(off, float64(values[i])) })
 	}
+}
+
+func setInts[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64](t *Tensor, values []int64) {
+	d := Data[T](t)
+	t.Each(func(i, off int) { d[off] = T(values[i]) })
 }
 
 func (t *Tensor) floatGetter() func(off int) float64 {

@@ -234,8 +234,7 @@ func normKernel(c ops.Call) kernel {
 
 func rmsRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
-	mean := e.vec.SumSq(x) / float32(k.width)
-	s := float32(1 / math.Sqrt(float64(mean)+float64(k.eps)))
+	s := float32(1 / math.Sqrt(sumSq(e, x)/float64(k.width)+float64(k.eps)))
 	if k.vectors[0] >= 0 {
 		e.vec.MulRow(y, x, k.weights[0], s)
 	} else {
@@ -244,12 +243,32 @@ func rmsRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	k.store(e, c, y)
 }
 
+// sumSq is the sum of squares; where that overflows float32 it is taken in float64.
+func sumSq(e *env, x []float32) float64 {
+	s := float64(e.vec.SumSq(x))
+	if math.IsInf(s, 0) {
+		s = 0
+		for _, v := range x {
+			s += float64(v) * float64(v)
+		}
+	}
+	return s
+}
+
+// center sets y to x less its mean. The mean is taken twice, the second time of what is left, so that its rounding does not count,
+// however large it is against the deviations.
+func center(e *env, y, x []float32) {
+	mean := e.vec.Sum(x) / float32(len(x))
+	e.vec.Scale(y, x, 1, -mean)
+	if rest := e.vec.Sum(y) / float32(len(y)); rest != 0 {
+		e.vec.Scale(y, y, 1, -rest)
+	}
+}
+
 func layerRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
-	mean := e.vec.Sum(x) / float32(k.width)
-	s := float32(1 / math.Sqrt(float64(e.vec.SumDev(x, mean)/float32(k.width))+float64(k.eps)))
-	// (x - mean) first: with a large mean, x s - mean s would lose what is left.
-	e.vec.Scale(y, x, 1, -mean)
+	center(e, y, x)
+	s := float32(1 / math.Sqrt(sumSq(e, y)/float64(k.width)+float64(k.eps)))
 	if k.vectors[0] >= 0 {
 		e.vec.MulRow(y, y, k.weights[0], s)
 	} else {
@@ -263,8 +282,8 @@ func layerRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 
 func l2Row(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
-	length := max(float32(math.Sqrt(float64(e.vec.SumSq(x)))), k.eps)
-	e.vec.Scale(y, x, 1/length, 0)
+	length := max(math.Sqrt(sumSq(e, x)), float64(k.eps))
+	e.vec.Scale(y, x, float32(1/length), 0)
 	k.store(e, c, y)
 }
 
@@ -427,9 +446,8 @@ func (k *channelsKernel) Do(_, job int) {
 	}
 	n := k.perGroup * k.inner
 	x, y := k.x[job*n:][:n], k.y[job*n:][:n]
-	mean := k.e.vec.Sum(x) / float32(n)
-	s := float32(1 / math.Sqrt(float64(k.e.vec.SumDev(x, mean)/float32(n))+float64(k.eps)))
-	k.e.vec.Scale(y, x, 1, -mean)
+	center(k.e, y, x)
+	s := float32(1 / math.Sqrt(sumSq(k.e, y)/float64(n)+float64(k.eps)))
 	for i := range k.perGroup {
 		ch := job*k.perGroup%k.c + i
 		w, b := s, float32(0)

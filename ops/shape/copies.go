@@ -90,6 +90,9 @@ func copyPart(whole, part tensor.Tensor, axis, at, n int, split bool) error {
 
 // copyBlockColumns is copyPart along the rows of block types, whole blocks at a time.
 func copyBlockColumns(whole, part tensor.Tensor, at, n int, split bool) error {
+	if n == 0 {
+		return nil
+	}
 	block, size := whole.DType.Block(), whole.DType.Size()
 	w, p := whole.Raw(), part.Raw()
 	wo, po := rowOffsets(whole), rowOffsets(part)

@@ -27,11 +27,10 @@ type Funcs struct {
 	ReLU, Exp, Tanh, Sigmoid, SiLU, GELU, GELUTanh func(dst, a []float32)
 	SiLUMul, GELUMul, GELUTanhMul                  func(dst, a, b []float32) // act(a) b
 
-	Dot    func(a, b []float32) float32
-	Sum    func(a []float32) float32
-	SumSq  func(a []float32) float32
-	SumDev func(a []float32, mean float32) float32 // sum of (a - mean)^2
-	MaxOf  func(a []float32) float32               // -Inf for none; NaN wins
+	Dot   func(a, b []float32) float32
+	Sum   func(a []float32) float32
+	SumSq func(a []float32) float32
+	MaxOf func(a []float32) float32 // -Inf for none; NaN wins
 
 	// ExpSub sets dst = exp(a - top) and returns the sum. Where top is -Inf everything is 0.
 	ExpSub func(dst, a []float32, top float32) float32
@@ -63,7 +62,7 @@ var portable = Funcs{
 	Scale: scaleGo, MulRow: mulRowGo, Axpy: axpyGo,
 	ReLU: reluGo, Exp: expGo, Tanh: tanhGo, Sigmoid: sigmoidGo, SiLU: siluGo, GELU: geluGo, GELUTanh: geluTanhGo,
 	SiLUMul: siluMulGo, GELUMul: geluMulGo, GELUTanhMul: geluTanhMulGo,
-	Dot: dotGo, Sum: sumGo, SumSq: sumSqGo, SumDev: sumDevGo, MaxOf: maxOfGo,
+	Dot: dotGo, Sum: sumGo, SumSq: sumSqGo, MaxOf: maxOfGo,
 	ExpSub: expSubGo, Rotate: rotateGo, RotatePairs: rotatePairsGo,
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
 }
@@ -382,15 +381,6 @@ func sumSqGo(a []float32) float32 {
 	var s float64
 	for _, x := range a {
 		s += float64(float64(x) * float64(x))
-	}
-	return float32(s)
-}
-
-func sumDevGo(a []float32, mean float32) float32 {
-	var s float64
-	for _, x := range a {
-		d := float64(x - mean)
-		s += float64(d * d)
 	}
 	return float32(s)
 }
