@@ -97,7 +97,9 @@ func intProduct(t testing.TB, a *array.Array, d *design.Design, p design.Problem
 		}
 		if m < p.M-1 {
 			for i := int64(m)*p.PitchC + int64(p.N)*e; i < int64(m+1)*p.PitchC; i++ {
-				require.EqualValues(t, 0x5A, C[i], "gap after row %d of C, %+v on %v", m, p, d)
+				if C[i] != 0x5A {
+					require.Fail(t, "write into a gap", "after row %d of C, %+v on %v", m, p, d)
+				}
 			}
 		}
 	}
@@ -150,7 +152,11 @@ func TestEmulate(t *testing.T) {
 						edit(d)
 						a := configure(t, d)
 						rng := rand.New(rand.NewPCG(1, 2))
-						for i, p := range sizes {
+						list := sizes
+						if pair != "int8-int32" {
+							list = sizes[2:4]
+						}
+						for i, p := range list {
 							if layout == design.Tiled {
 								p.PitchB = 0
 							}

@@ -44,7 +44,7 @@ func (d *Design) blockRing(l *leg, rows, n, edge int) ring {
 	for i := range n {
 		slot := i % 2
 		if edge == 0 || i < n-1 {
-			add(true, ringBD{words: l.blockWords() / l.u * rows, dims: l.memIn(rows), slot: slot, swap: swap, acquire: true, release: true})
+			add(true, ringBD{words: l.blockWords() * rows / l.u, dims: l.memIn(rows), slot: slot, swap: swap, acquire: true, release: true})
 			out := ringBD{words: l.blockWords(), dims: l.memOut(), slot: slot, swap: swap, acquire: true, release: true}
 			if pad > 0 {
 				out.dims = []txn.Dim{{Size: sw, Step: 1}, {Size: rows, Step: kw}, {Size: l.k / l.s, Step: sw}, {Size: l.kmt / l.k, Step: l.u * kw}}

@@ -114,7 +114,7 @@ func (r *Reader) decode(w []uint32) (int, error) {
 	code := Code(w[0])
 	op := &r.Op
 	*op = Op{Code: code}
-	if _, known := codeNames[code]; !known {
+	if !known[code] {
 		if name, exists := unsupported[code]; exists {
 			return 0, fmt.Errorf("opcode %d (%s) is not supported: its layout is not public", uint8(code), name)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 
 	"github.com/tessera-go/tessera/backends/xdna/device"
@@ -194,4 +195,37 @@ func tileWord(op *Op) uint32 {
 	}
 	t, _ := device.SplitAddr(op.Addr)
 	return uint32(t.Col) | uint32(t.Row)<<8
+}
+
+// ViaWords reads a stream through its encoding: every operation is encoded and the words decoded again, one at a time, so that a reader sees what an
+// executor of the words would see. The number of words, with the header's, is added to *words if words is not nil. The sequence ends at the first error.
+func ViaWords(s Stream, words *int64) iter.Seq2[Op, error] {
+	return func(yield func(Op, error) bool) {
+		opt, err := s.Header().optimised()
+		if err != nil {
+			yield(Op{}, err)
+			return
+		}
+		if words != nil {
+			*words += HeaderWords
+		}
+		r := Reader{Header: s.Header(), optimised: opt}
+		var buf []uint32
+		for op := range s.Ops() {
+			if buf, err = appendOp(buf[:0], &op, opt); err != nil {
+				yield(op, err)
+				return
+			}
+			n, err := r.decode(buf)
+			if err == nil && n != len(buf) {
+				err = fmt.Errorf("%v: %d words encoded, %d decoded", op.Code, len(buf), n)
+			}
+			if words != nil {
+				*words += int64(n)
+			}
+			if !yield(r.Op, err) || err != nil {
+				return
+			}
+		}
+	}
 }

@@ -38,6 +38,14 @@ var unsupported = map[Code]string{
 	13: "update_scratch", 14: "config_shimdma_bd", 15: "config_shimdma_dmabuf_bd", 200: "load_pm_end_internal",
 }
 
+// known is codeNames as a table, for the decoder.
+var known = func() (t [256]bool) {
+	for c := range codeNames {
+		t[c] = true
+	}
+	return t
+}()
+
 // String names the operation.
 func (c Code) String() string {
 	if s, ok := codeNames[c]; ok {
