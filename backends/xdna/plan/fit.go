@@ -17,8 +17,8 @@ type Fit struct {
 // Every fitted parameter follows from one named point of the first-ranked rows:
 //
 //   - Extra of a type pair from the measured TOPS of its first-ranked row, whose steady state the model explains by arithmetic;
-//   - DRAM of a device from the measured TOPS of its first-ranked bf16 row, the one nearest to its own traffic: the paper's
-//     criterion is that both times meet there;
+//   - DRAM of a device is the least bandwidth at which none of its four first-ranked rows is held up by its own traffic: the paper's criterion for
+//     them is that both times meet. The row that decides is bf16 on XDNA and int8-int32 on XDNA2;
 //   - RunHalf, one for both devices, from the XDNA bf16 tile run with k_mt = k_ct = 56 (1.27 TOPS);
 //   - RowShare of a device from the gain of a column-major over a row-major B on int8-int8.
 //
@@ -51,6 +51,7 @@ func Refit() (map[string]*Machine, error) {
 	for range 60 { // the fits depend on each other weakly; this settles to the last digit
 		for _, name := range Devices {
 			m := ms[name]
+			need := 0.0
 			for _, dt := range PaperTypes {
 				r, ok := p.row(name, dt, 1)
 				if !ok {
@@ -63,10 +64,9 @@ func Refit() (map[string]*Machine, error) {
 				chunks := pr.Compute * m.Clock / tileCycles(m, d, r.Size()) * float64(r.K/r.KCT) // chunks of the whole product
 				kn.Extra += (steady - pr.Compute) * m.Clock / chunks / float64(r.MCT*r.NCT)
 				m.Kernels[d.Types] = kn
-				if dt == "bf16-bf16" {
-					m.DRAM *= (pr.ReadA + pr.ReadB) / steady
-				}
+				need = max(need, (pr.ReadA+pr.ReadB)/steady)
 			}
+			m.DRAM *= need
 		}
 		// Short runs.
 		d, s, tops, err := shortRunPoint()
@@ -117,15 +117,7 @@ func (m *Machine) ColumnGain(dtype string) (float64, error) {
 	if !ok {
 		return 0, fmt.Errorf("no published design for %s %s", m.Name, dtype)
 	}
-	col := r.Design()
-	row := col
-	row.RowMajorB = true
-	var a, b float64
-	for _, s := range SweepSizes(col, SweepPoints) {
-		a += m.Predict(col, s).TOPS
-		b += m.Predict(row, s).TOPS
-	}
-	return (a/b - 1) * 100, nil
+	return gain(r.Design(), SweepPoints, func(d Design, s Size) float64 { return m.Predict(d, s).TOPS }), nil
 }
 
 // bisect finds where a rising f crosses zero.

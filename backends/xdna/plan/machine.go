@@ -30,6 +30,7 @@ type Machine struct {
 	Write    float64 // seconds of a register write by the controller
 	PerWord  float64 // seconds more for each word of a block write
 	Push     float64 // seconds between two queue pushes
+	Cold     float64 // seconds of the first push after the controller has had to wait
 	Reconfig float64 // seconds to load another configuration
 
 	Kernels map[Types]Kernel
@@ -60,14 +61,14 @@ const dispatchTime = 107e-6
 var calibration = map[string]Machine{
 	"xdna": {
 		DRAM: 16.930e9, RunHalf: 284.6, Line: 64, RowShare: 0.9425,
-		// Phoenix: 100 cycles a register write, 203 a block write of 8 words, pushes 520 apart (measured by the xdna-emu project).
-		Dispatch: dispatchTime, Write: 100e-9, PerWord: 13e-9, Push: 520e-9,
+		// Phoenix: 100 cycles a register write, 203 a block write of 8 words, pushes 520 apart or 3,050 cold (measured by the xdna-emu project).
+		Dispatch: dispatchTime, Write: 100e-9, PerWord: 13e-9, Push: 520e-9, Cold: 3050e-9,
 		Kernels: map[Types]Kernel{},
 	},
 	"xdna2": {
-		DRAM: 52.226e9, RunHalf: 284.6, Line: 128, RowShare: 0.5033,
+		DRAM: 52.716e9, RunHalf: 284.6, Line: 128, RowShare: 0.5169,
 		// Strix: 66 ns a register write (amd/IRON); the rest is XDNA's in the same proportion.
-		Dispatch: dispatchTime, Write: 66e-9, PerWord: 8.6e-9, Push: 343e-9,
+		Dispatch: dispatchTime, Write: 66e-9, PerWord: 8.6e-9, Push: 343e-9, Cold: 2013e-9,
 	},
 }
 
@@ -80,16 +81,16 @@ var kernels = map[string]map[string]struct{ macs, extra float64 }{
 		"bf16-bf16":  {0, 0.12716},
 	},
 	"xdna2": {
-		"int8-int8":  {0, 0.07213},
+		"int8-int8":  {0, 0.07214},
 		"int8-int16": {0, 0.11708},
-		"int8-int32": {0, 0.15825},
+		"int8-int32": {0, 0.15826},
 		// Both operands are converted to bfp16 in the core, which takes two thirds of its time.
-		"bf16-bf16": {170.06, 0.09049},
+		"bf16-bf16": {170.06, 0.0905},
 		// Only A is converted. Extra is bf16's (the same C); MACs follows from the published 27.33 TFLOPS of asymmetric
 		// buffering on Krackan (128x64x128, four bands, 4096x4096x2048; arXiv 2511.16041).
-		"bf16-bfp16": {400, 0.09049},
+		"bf16-bfp16": {400, 0.0905},
 		// Nothing is converted.
-		"bfp16-bfp16": {0, 0.09049},
+		"bfp16-bfp16": {0, 0.0905},
 	},
 }
 

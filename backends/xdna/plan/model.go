@@ -242,7 +242,7 @@ func (m *Machine) Predict(d Design, s Size) Prediction {
 		na, nb = nb, na
 	}
 	descriptors := na + nb + float64(m.Cols)
-	perBD := m.Write + 8*m.PerWord + m.Write + m.Push
+	perBD := m.Write + 8*m.PerWord + 2*m.Write + m.Push
 	p.Control = tiles * descriptors * perBD
 
 	// First block of every operand before any core can start; the last C tiles after all have finished.
@@ -262,7 +262,7 @@ func (m *Machine) Predict(d Design, s Size) Prediction {
 		// arithmetic and reading, the chunks of the last block, and the way out, one after the other.
 		last := min(float64(d.KMT/t.K), chunks) * p.ChunkCycles / m.Clock
 		steady := max(tile/m.Clock, read/tiles-block+last)
-		p.Seconds = m.Dispatch + tiles*(descriptors*perBD+block+steady+p.Tail)
+		p.Seconds = m.Dispatch + tiles*(m.Cold+descriptors*perBD+block+steady+p.Tail)
 	} else {
 		p.Seconds = m.Dispatch + p.Fill + max(p.Compute, read, p.WriteC, p.Control) + p.Tail
 	}

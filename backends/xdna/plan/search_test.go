@@ -211,7 +211,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestTables(t *testing.T) {
-	rows, err := Tables(nil)
+	rows, err := Tables(TableOptions{})
 	require.NoError(t, err)
 	require.Len(t, rows, 8+32+8+6+len(Ablations()))
 	for _, r := range rows {

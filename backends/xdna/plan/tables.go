@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"sync"
 )
 
 // Ablation is a product that the paper measured with one of its ideas taken away.
@@ -109,13 +110,96 @@ type TableRow struct {
 	EmuError  float64 `json:"emulated_error_percent,omitempty"`
 }
 
-// Emulate gives the emulator's seconds for a product, or an error. A nil one leaves the emulated column empty.
-type Emulate = Measure
+// TableOptions steer [Tables].
+type TableOptions struct {
+	Emulate  Measure               // fills the emulated column; nil leaves it empty. Called from Workers goroutines
+	Workers  int                   // 0 = 1
+	Progress func(done, total int) // nil = none
+}
+
+// gainSizes is how many sizes of the sweep the emulator averages for the gain of a column-major B; the analytic model takes all.
+const gainSizes = 10
+
+// product is one thing to emulate.
+type product struct {
+	d Design
+	s Size
+}
 
 // Tables lays every published figure beside the models'.
-func Tables(emulate Emulate) ([]TableRow, error) {
+func Tables(o TableOptions) ([]TableRow, error) {
+	if o.Emulate == nil {
+		return tableRows(nil), nil
+	}
+	// Build once to learn what has to be emulated, emulate, build again with the results.
+	index := map[product]int{}
+	var todo []product
+	tableRows(func(d Design, s Size) float64 {
+		if _, ok := index[product{d, s}]; !ok {
+			index[product{d, s}] = len(todo)
+			todo = append(todo, product{d, s})
+		}
+		return 1
+	})
+	tops := make([]float64, len(todo))
+	err := Parallel(o.Workers, len(todo), o.Progress, func(i int) error {
+		sec, err := o.Emulate(todo[i].d, todo[i].s)
+		if err != nil {
+			return fmt.Errorf("emulate %v on %v: %w", todo[i].d, todo[i].s, err)
+		}
+		tops[i] = todo[i].s.Ops() / sec / 1e12
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tableRows(func(d Design, s Size) float64 { return tops[index[product{d, s}]] }), nil
+}
+
+// Parallel does n jobs on some goroutines and returns the first error by index.
+func Parallel(workers, n int, progress func(done, total int), job func(int) error) error {
+	errs := make([]error, n)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next, done := 0, 0
+	for range max(1, min(workers, n)) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= n {
+					return
+				}
+				errs[i] = job(i)
+				mu.Lock()
+				if done++; progress != nil {
+					progress(done, n)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableRows builds the tables; emulated gives TOPS, nil leaves the column empty.
+func tableRows(emulated func(Design, Size) float64) []TableRow {
 	p := Published()
 	var rows []TableRow
+	emu := func(d Design, s Size) float64 {
+		if emulated == nil {
+			return 0
+		}
+		return emulated(d, s)
+	}
 	add := func(r TableRow) {
 		diff := func(v float64) float64 {
 			if r.Unit == "percent" {
@@ -129,16 +213,6 @@ func Tables(emulate Emulate) ([]TableRow, error) {
 		}
 		rows = append(rows, r)
 	}
-	emulated := func(d Design, s Size) (float64, error) {
-		if emulate == nil {
-			return 0, nil
-		}
-		sec, err := emulate(d, s)
-		if err != nil {
-			return 0, fmt.Errorf("emulate %v on %v: %w", d, s, err)
-		}
-		return s.Ops() / sec / 1e12, nil
-	}
 	for _, r := range p.SingleCore {
 		d := r.Design()
 		// The emulated bf16 kernel's two parameters come from the two published rates.
@@ -148,12 +222,8 @@ func Tables(emulate Emulate) ([]TableRow, error) {
 	for _, r := range p.WholeArray {
 		d, s, m := r.Design(), r.Size(), machine(r.Device)
 		table := map[string]string{"xdna": "2", "xdna2": "3"}[r.Device]
-		emu, err := emulated(d, s)
-		if err != nil {
-			return nil, err
-		}
 		row := TableRow{Table: table, Device: r.Device, DType: r.DType(), Tile: d.Tile.String(), KMT: d.KMT, Size: s.String(),
-			What: fmt.Sprintf("rank %d", r.Rank), Unit: "TOPS", Published: r.TOPS, Analytic: m.Predict(d, s).TOPS, Emulated: emu, Fitted: r.Rank == 1}
+			What: fmt.Sprintf("rank %d", r.Rank), Unit: "TOPS", Published: r.TOPS, Analytic: m.Predict(d, s).TOPS, Emulated: emu(d, s), Fitted: r.Rank == 1}
 		add(row)
 		row.What, row.Unit, row.Size, row.Emulated = row.What+", kernel rate", "MACs/cycle", "", 0
 		row.Published, row.Analytic, row.Fitted = r.MACs, m.KernelRate(d), r.Rank == 1 && r.Device == "xdna2" && r.In == "bf16"
@@ -170,12 +240,8 @@ func Tables(emulate Emulate) ([]TableRow, error) {
 					best, top = v, s
 				}
 			}
-			emu, err := emulated(d, top)
-			if err != nil {
-				return nil, err
-			}
 			add(TableRow{Table: "sweep", Device: name, DType: dt, Tile: d.Tile.String(), KMT: d.KMT, Size: top.String(), What: "maximum of the sweep",
-				Unit: "TOPS", Published: p.SweepMax[name][dt], Analytic: best, Emulated: emu})
+				Unit: "TOPS", Published: p.SweepMax[name][dt], Analytic: best, Emulated: emu(d, top)})
 		}
 	}
 	for _, name := range Devices {
@@ -184,17 +250,12 @@ func Tables(emulate Emulate) ([]TableRow, error) {
 			if !ok {
 				continue
 			}
-			got, err := machine(name).ColumnGain(dt)
-			if err != nil {
-				return nil, err
-			}
+			got, _ := machine(name).ColumnGain(dt)
 			r, _ := p.row(name, dt, 1)
 			row := TableRow{Table: "layout", Device: name, DType: dt, Tile: r.Tile().String(), KMT: r.KMT, What: "mean gain of column-major over row-major B",
 				Unit: "percent", Published: want, Analytic: got, Fitted: dt == "int8-int8"}
-			if emulate != nil {
-				if row.Emulated, err = emulatedGain(r.Design(), emulated); err != nil {
-					return nil, err
-				}
+			if emulated != nil {
+				row.Emulated = gain(r.Design(), gainSizes, emulated)
 			}
 			add(row)
 		}
@@ -202,41 +263,28 @@ func Tables(emulate Emulate) ([]TableRow, error) {
 	for _, a := range Ablations() {
 		row := TableRow{Table: "ablation", Device: a.Design.Device, DType: a.Design.Types.String(), Tile: a.Design.Tile.String(), KMT: a.Design.KMT,
 			Size: a.Size.String(), What: a.What, Unit: a.Unit, Published: a.Published, Analytic: a.Predict(machine(a.Design.Device)), Fitted: a.Fitted}
-		if emulate != nil {
-			tops, err := emulated(a.Design, a.Size)
-			if err != nil {
-				return nil, err
-			}
+		if emulated != nil {
 			base := 1.0
 			if a.Unit != "TOPS" {
-				if base, err = emulated(a.Base, a.BaseSize); err != nil {
-					return nil, err
-				}
+				base = emulated(a.Base, a.BaseSize)
 			}
-			row.Emulated = a.Ratio(tops, base)
+			row.Emulated = a.Ratio(emulated(a.Design, a.Size), base)
 		}
 		add(row)
 	}
-	return rows, nil
+	return rows
 }
 
-// emulatedGain is ColumnGain by the emulator, on a tenth of the sweep.
-func emulatedGain(d Design, tops func(Design, Size) (float64, error)) (float64, error) {
-	row := d
+// gain is the gain in percent of a column-major over a row-major B, each averaged over n sizes of the sweep.
+func gain(col Design, n int, tops func(Design, Size) float64) float64 {
+	row := col
 	row.RowMajorB = true
 	var a, b float64
-	for _, s := range SweepSizes(d, SweepPoints/10) {
-		c, err := tops(d, s)
-		if err != nil {
-			return 0, err
-		}
-		r, err := tops(row, s)
-		if err != nil {
-			return 0, err
-		}
-		a, b = a+c, b+r
+	for _, s := range SweepSizes(col, n) {
+		a += tops(col, s)
+		b += tops(row, s)
 	}
-	return (a/b - 1) * 100, nil
+	return (a/b - 1) * 100
 }
 
 // Fits lists the fitted parameters with their values and the points that they come from.
@@ -245,7 +293,7 @@ func Fits() []Fit {
 	for _, name := range Devices {
 		m := machine(name)
 		out = append(out,
-			Fit{name, "DRAM read bandwidth", m.DRAM / 1e9, "GB/s", "measured TOPS of the first-ranked bf16 row, where arithmetic and reading balance"},
+			Fit{name, "DRAM read bandwidth", m.DRAM / 1e9, "GB/s", "measured TOPS of the first-ranked rows: the least bandwidth that holds none of them up"},
 			Fit{name, "run that halves into the knee", m.RunHalf, "bytes", "xdna bf16 96x56x96 with k_mt 56: 1.27 TOPS; one value for both devices"},
 			Fit{name, "share of a broken DRAM line paid by a row-major B", m.RowShare, "", "mean gain of column-major B, int8-int8"})
 		for _, dt := range PaperTypes {
