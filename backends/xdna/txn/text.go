@@ -47,24 +47,24 @@ func formatOp(op *Op) (string, error) {
 	sb.WriteString(op.Code.String())
 	words := func() {
 		for _, d := range op.Data {
-			fmt.Fprintf(&sb, " %#010x", d)
+			fmt.Fprintf(&sb, " 0x%08x", d)
 		}
 	}
 	switch op.Code {
 	case Write:
-		fmt.Fprintf(&sb, " %#010x %#010x", op.Addr, op.Value)
+		fmt.Fprintf(&sb, " 0x%08x 0x%08x", op.Addr, op.Value)
 	case MaskWrite, MaskPoll:
-		fmt.Fprintf(&sb, " %#010x %#010x %#010x", op.Addr, op.Value, op.Mask)
+		fmt.Fprintf(&sb, " 0x%08x 0x%08x 0x%08x", op.Addr, op.Value, op.Mask)
 	case BlockWrite:
 		if op.TileWord {
 			sb.WriteString(".tile")
 		}
-		fmt.Fprintf(&sb, " %#010x", op.Addr)
+		fmt.Fprintf(&sb, " 0x%08x", op.Addr)
 		words()
 	case Sync:
 		fmt.Fprintf(&sb, " col=%d row=%d dir=%v channel=%d cols=%d rows=%d", op.Col, op.Row, op.Dir, op.Channel, op.NCols, op.NRows)
 	case DDRPatch:
-		fmt.Fprintf(&sb, " %#010x arg=%d offset=%#x", op.Addr, op.Arg, op.Offset)
+		fmt.Fprintf(&sb, " 0x%08x arg=%d offset=%#x", op.Addr, op.Arg, op.Offset)
 	case ReadRegs, RecordTimer, MergeSync:
 		words()
 	case LoadPDI:
