@@ -15,6 +15,7 @@ import (
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 
+	_ "github.com/tessera-go/tessera/backends/cpu"
 	_ "github.com/tessera-go/tessera/backends/reference"
 )
 

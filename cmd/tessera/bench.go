@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/models/llm"
+)
+
+func benchCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "Measure matrix products and models on this processor", Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(benchGemmCommand(), benchModelCommand())
+	return cmd
+}
+
+// gemmResult is the JSON document of bench gemm, a line a size.
+type gemmResult struct {
+	Op            string             `json:"op"`
+	DType         string             `json:"dtype"`
+	M             int                `json:"m"`
+	N             int                `json:"n"`
+	K             int                `json:"k"`
+	Threads       int                `json:"threads"`
+	Packed        bool               `json:"packed"`
+	Kernel        string             `json:"kernel"`
+	Seconds       map[string]float64 `json:"seconds"`
+	GOPS          map[string]float64 `json:"gops"`
+	PeakGOPS      float64            `json:"peak_gops"`
+	PercentOfPeak float64            `json:"percent_of_peak"`
+}
+
+func benchGemmCommand() *cobra.Command {
+	var (
+		o             cli.Options
+		dtype, size   string
+		plain         bool
+		runs, seconds float64
+	)
+	cmd := &cobra.Command{
+		Use:     "gemm --dtype D --size MxNxK[,...]",
+		Short:   "Measure one matrix product",
+		Example: "  tessera bench gemm --dtype f32 --size 1024x1024x1024 --threads 1",
+		Args:    cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sizes, err := cli.ParseSizes(size)
+			if err != nil {
+				return err
+			}
+			make, ok := products[strings.ToLower(dtype)]
+			if !ok {
+				return cli.Usagef("--dtype %s: one of %s is right", dtype, strings.Join(productTypes(), ", "))
+			}
+			threads := o.Threads
+			if threads <= 0 {
+				threads = runtime.GOMAXPROCS(0)
+			}
+			for _, s := range sizes {
+				p, err := make(s, threads, !plain)
+				if err != nil {
+					return err
+				}
+				r, err := measure(p, s, int(runs), seconds)
+				p.close()
+				if err != nil {
+					return err
+				}
+				r.DType, r.Threads, r.Packed = strings.ToLower(dtype), threads, !plain
+				if o.JSON {
+					if err := cli.PrintJSON(cmd.OutOrStdout(), r); err != nil {
+						return err
+					}
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s, %d threads, %s: best %.1f, median %.1f GOP/s, %.1f %% of the peak of %.1f\n",
+					r.DType, s, threads, r.Kernel, r.GOPS["best"], r.GOPS["median"], r.PercentOfPeak, r.PeakGOPS)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", "))
+	f.StringVar(&size, "size", "1024x1024x1024", "`MxNxK[,...]`")
+	f.BoolVar(&plain, "plain", false, "pack the weights in every call instead of once")
+	f.Float64Var(&runs, "runs", 11, "least number of runs")
+	f.Float64Var(&seconds, "seconds", 0.5, "least time of all runs")
+	o.AddThreads(cmd)
+	return cmd
+}
+
+// product is one product ready to run.
+type product struct {
+	run    func() error
+	kernel string
+	peak   func() float64
+	close  func()
+}
+
+// measure runs a product at least so many times and seconds, with the machine's peak measured around it.
+func measure(p *product, s cli.Size, runs int, seconds float64) (*gemmResult, error) {
+	for range 2 {
+		if err := p.run(); err != nil {
+			return nil, err
+		}
+	}
+	var times, peaks []float64
+	peaks = append(peaks, p.peak())
+	for total := 0.0; len(times) < runs || total < seconds; {
+		start := time.Now()
+		if err := p.run(); err != nil {
+			return nil, err
+		}
+		t := time.Since(start).Seconds()
+		times = append(times, t)
+		total += t
+		if len(peaks) < 5 && len(times)%max(1, runs/4) == 0 {
+			peaks = append(peaks, p.peak())
+		}
+	}
+	slices.Sort(times)
+	slices.Sort(peaks)
+	ops := 2 * float64(s.M) * float64(s.N) * float64(s.K) / 1e9
+	median := times[len(times)/2]
+	r := &gemmResult{Op: "matmul", M: s.M, N: s.N, K: s.K, Kernel: p.kernel,
+		Seconds:  map[string]float64{"min": times[0], "median": median},
+		GOPS:     map[string]float64{"best": ops / times[0], "median": ops / median},
+		PeakGOPS: peaks[len(peaks)-1]}
+	if r.PeakGOPS > 0 {
+		r.PercentOfPeak = 100 * r.GOPS["median"] / r.PeakGOPS
+	}
+	return r, nil
+}
+
+// cpuPeak returns the f32 rate of this processor with all threads, 0 where it cannot be measured.
+func cpuPeak() float64 { return gemm.Peak(gemm.F32, runtime.GOMAXPROCS(0), nil) }
+
+func benchModelCommand() *cobra.Command {
+	var (
+		f              llmFlags
+		prompt, decode int
+	)
+	cmd := &cobra.Command{
+		Use:   "model",
+		Short: "Measure how fast a language model reads and writes",
+		Args:  cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if prompt < 1 || decode < 0 {
+				return cli.Usagef("--prompt-tokens from 1 and --decode-tokens from 0 are right")
+			}
+			if f.context == 0 {
+				f.context = prompt + decode
+			}
+			m, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer m.close()
+			r, err := benchModel(cmd, m.Model, prompt, decode)
+			if err != nil {
+				return err
+			}
+			if _, err := m.report(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			threads := f.Threads
+			if threads == 0 {
+				threads = runtime.GOMAXPROCS(0)
+			}
+			doc := map[string]any{"model": m.name, "threads": threads, "backend": m.backend, "prefill_tok_s": r[0], "decode_tok_s": r[1],
+				"load_ms": m.LoadTime.Seconds() * 1e3, "peak_rss_bytes": peakRSS()}
+			if f.JSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), doc)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: prefill %.1f, decode %.1f tokens a second; loaded in %.0f ms, %s of memory\n",
+				m.name, m.backend, threads, r[0], r[1], m.LoadTime.Seconds()*1e3, cli.FormatBytes(peakRSS()))
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().IntVar(&prompt, "prompt-tokens", 512, "tokens that are read at once")
+	cmd.Flags().IntVar(&decode, "decode-tokens", 64, "tokens that are written one by one")
+	return cmd
+}
+
+// benchModel returns tokens a second of reading and writing, after a warm-up.
+func benchModel(cmd *cobra.Command, m *llm.Model, prompt, decode int) (rates [2]float64, err error) {
+	s, err := m.NewSession()
+	if err != nil {
+		return rates, err
+	}
+	defer s.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	ids := make([]int32, prompt)
+	for i := range ids {
+		ids[i] = int32(rng.IntN(m.Config.Vocab))
+	}
+	for range 2 { // the first round warms up: plans are compiled, pages are touched
+		if err := s.Rewind(0); err != nil {
+			return rates, err
+		}
+		start := time.Now()
+		if err := s.Eval(cmd.Context(), ids...); err != nil {
+			return rates, err
+		}
+		rates[0] = float64(prompt) / time.Since(start).Seconds()
+		start = time.Now()
+		for range decode {
+			if err := s.Eval(cmd.Context(), int32(rng.IntN(m.Config.Vocab))); err != nil {
+				return rates, err
+			}
+		}
+		if decode > 0 {
+			rates[1] = float64(decode) / time.Since(start).Seconds()
+		}
+	}
+	return rates, nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/sample"
+)
+
+// samplingFlags are the flags that say how tokens are drawn.
+type samplingFlags struct {
+	sample.Options
+	bias []string
+	stop []string
+}
+
+func (s *samplingFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Float64Var(&s.Temperature, "temp", 0.8, "temperature; 0 takes the most probable token")
+	f.IntVar(&s.TopK, "top-k", 40, "draw from the k most probable tokens; 0 means all")
+	f.Float64Var(&s.TopP, "top-p", 0.95, "draw from the most probable tokens whose probabilities reach p")
+	f.Float64Var(&s.MinP, "min-p", 0.05, "drop tokens of less than this share of the largest probability")
+	f.Float64Var(&s.Repetition, "repeat-penalty", 1, "weaken tokens that have been said; 1 is off")
+	f.Float64Var(&s.Presence, "presence-penalty", 0, "subtracted from the logit of tokens that have been said")
+	f.Float64Var(&s.Frequency, "frequency-penalty", 0, "subtracted for each time that a token has been said")
+	f.Uint64Var(&s.Seed, "seed", 0, "of the draws; equal seeds give equal texts")
+	f.StringArrayVar(&s.stop, "stop", nil, "text that ends generation (may be repeated)")
+	f.StringArrayVar(&s.bias, "logit-bias", nil, "`ID=VALUE` added to a token's logit (may be repeated); -inf forbids it")
+}
+
+func (s *samplingFlags) options() (sample.Options, error) {
+	o := s.Options
+	for _, b := range s.bias {
+		id, value, ok := strings.Cut(b, "=")
+		n, err1 := strconv.ParseInt(id, 10, 32)
+		v, err2 := strconv.ParseFloat(value, 64)
+		if !ok || err1 != nil || err2 != nil || math.IsNaN(v) {
+			return o, cli.Usagef("--logit-bias %q: ID=VALUE is right", b)
+		}
+		if o.Bias == nil {
+			o.Bias = map[int32]float64{}
+		}
+		o.Bias[int32(n)] = v
+	}
+	if err := o.Check(); err != nil {
+		return o, &cli.UsageError{Err: err}
+	}
+	return o, nil
+}
+
+// generation is the JSON document of generate.
+type generation struct {
+	Text          string       `json:"text"`
+	PromptIDs     []int32      `json:"prompt_ids"`
+	IDs           []int32      `json:"ids"`
+	PrefillTokens int          `json:"prefill_tokens"`
+	PrefillRate   float64      `json:"prefill_tok_s"`
+	DecodeRate    float64      `json:"decode_tok_s"`
+	LoadMS        float64      `json:"load_ms"`
+	Backend       string       `json:"backend"`
+	Model         string       `json:"model"`
+	Reason        string       `json:"reason"`
+	Report        graph.Report `json:"report"`
+}
+
+func generateCommand() *cobra.Command {
+	var (
+		f        llmFlags
+		s        samplingFlags
+		prompt   string
+		n        int
+		overflow string
+	)
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Continue a text with a language model",
+		Example: `  tessera generate -p "The prince said"
+  tessera generate --model model.gguf -p "Once upon a time" -n 100 --temp 0 --json`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sampling, err := s.options()
+			if err != nil {
+				return err
+			}
+			if n < 0 {
+				return cli.Usagef("-n %d: a number from 0 is right", n)
+			}
+			o := llm.GenerateOptions{MaxTokens: n, Sampling: sampling, Stop: s.stop, Stats: &llm.Stats{}}
+			switch overflow {
+			case "stop":
+			case "shift":
+				o.Overflow = llm.Shift
+			default:
+				return cli.Usagef("--overflow %s: stop or shift is right", overflow)
+			}
+			m, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer m.close()
+			out := cmd.OutOrStdout()
+			var text strings.Builder
+			if !f.JSON {
+				fmt.Fprint(out, prompt)
+			}
+			if n > 0 {
+				for token, err := range m.Generate(cmd.Context(), prompt, o) {
+					if err != nil {
+						if !f.JSON {
+							fmt.Fprintln(out)
+						}
+						return err
+					}
+					text.WriteString(token.Text)
+					if !f.JSON {
+						fmt.Fprint(out, token.Text)
+					}
+				}
+			}
+			report, err := m.report(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if f.JSON {
+				ids := append([]int32{}, o.Stats.Tokens...)
+				return cli.PrintJSON(out, generation{text.String(), append([]int32{}, m.PromptIDs(prompt, o)...), ids, len(o.Stats.Prompt), finite(o.Stats.PrefillRate()),
+					finite(o.Stats.DecodeRate()), m.LoadTime.Seconds() * 1e3, m.backend, m.name, o.Stats.Reason, report})
+			}
+			fmt.Fprintln(out)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %d tokens read at %.0f a second, %d written at %.0f a second\n",
+				m.name, m.backend, len(o.Stats.Prompt), o.Stats.PrefillRate(), len(o.Stats.Tokens), finite(o.Stats.DecodeRate()))
+			return nil
+		},
+	}
+	f.add(cmd)
+	s.add(cmd)
+	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue")
+	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most")
+	cmd.Flags().StringVar(&overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")
+	return cmd
+}
+
+// finite turns rates of nothing into 0, which JSON can hold.
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}

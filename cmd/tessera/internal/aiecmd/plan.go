@@ -1,0 +1,82 @@
+package aiecmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/backends/aie/plan"
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+)
+
+// planResult is the JSON document of `aie plan`.
+type planResult struct {
+	Device  string         `json:"device"`
+	DType   string         `json:"dtype"`
+	Out     string         `json:"out"`
+	Design  string         `json:"design"`
+	Size    map[string]int `json:"size"`
+	Kernel  string         `json:"kernel"`
+	Budget  budgetResult   `json:"registers"`
+	Tiles   int            `json:"tiles"`
+	Plan    blocking       `json:"plan"`
+	Local   plan.Buffers   `json:"local"`
+	FPGA    int64          `json:"fpga_bytes"`
+	HasFPGA int64          `json:"fpga_bytes_have"`
+	Padded  map[string]int `json:"padded"`
+	Useful  float64        `json:"useful_percent"`
+	TOPS    float64        `json:"predicted_tops"`
+	Bound   string         `json:"bound"`
+	Reasons []string       `json:"reasons"`
+	Search  map[string]int `json:"searched"`
+}
+
+type budgetResult struct {
+	Accumulators       int     `json:"accumulators"`
+	AccumulatorPercent float64 `json:"accumulator_percent"`
+	VectorBits         int     `json:"vector_bits"`
+	VectorPercent      float64 `json:"vector_percent"`
+	SpillBits          int     `json:"spill_bits"`
+}
+
+func planCommand() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "plan --size MxNxK",
+		Short: "Find grid and blocking for a product and say why",
+		Args:  cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sizes, plans, err := f.plans()
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			for i, p := range plans {
+				pr := p.Predict()
+				b := p.Kernel.Budget()
+				m, n, k := p.Padded()
+				r := planResult{Device: p.Device.Name, DType: p.Type.String(), Out: p.Out.String(), Design: p.Design.String(), Size: sizeOf(sizes[i]), Kernel: p.Kernel.String(),
+					Budget: budgetResult{b.Accs, b.AccPercent(), b.VectorBits, b.VectorPercent(), b.SpillBits}, Tiles: p.Tiles, Plan: blockingOf(p), Local: p.Local,
+					FPGA: p.FPGABytes, HasFPGA: p.Device.FPGABytes(), Padded: map[string]int{"m": n, "n": m, "k": k}, Useful: 100 * p.Useful(), TOPS: pr.TOPS, Bound: pr.Bound, Reasons: p.Reasons,
+					Search: map[string]int{"candidates": p.Considered, "fit": p.Searched}}
+				if f.json {
+					if err := cli.PrintJSON(w, r); err != nil {
+						return err
+					}
+					continue
+				}
+				fmt.Fprintf(w, "%s %v %v design=%v on %d tiles, micro-kernel %v (%.0f %% of the accumulators, %.0f %% of the vector registers)\n", sizes[i], p.Type, p.Device.Name, p.Design,
+					p.Tiles, p.Kernel, b.AccPercent(), b.VectorPercent())
+				for _, why := range p.Reasons {
+					fmt.Fprintf(w, "  - %s\n", why)
+				}
+				fmt.Fprintf(w, "  local memory %d of %d bytes, FPGA RAM %d of %d bytes, %.1f %% of the arithmetic is useful\n", p.Local.Bytes, p.Device.Core.MemoryBytes, p.FPGABytes,
+					p.Device.FPGABytes(), 100*p.Useful())
+				fmt.Fprintf(w, "  predicted %.3f ms, %.2f TOPS, %.1f %% of the tiles' peak, bound by %s\n", 1e3*pr.Seconds, pr.TOPS, pr.Efficiency, pr.Bound)
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	return cmd
+}

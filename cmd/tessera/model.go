@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/llm/tolstoy"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// languageModel is an open model with what must be closed with it.
+type languageModel struct {
+	*llm.Model
+	name    string
+	backend string
+	options *cli.Options
+	close   func()
+}
+
+// llmFlags are the flags of sub-commands that open a language model.
+type llmFlags struct {
+	cli.Options
+	context int
+	cache   string
+}
+
+func (f *llmFlags) add(cmd *cobra.Command) {
+	f.AddModel(cmd, "GGUF file or folder of safetensors; without it the embedded model answers")
+	cmd.Flags().IntVar(&f.context, "context", 0, "positions of the context; 0 means what the model was trained for")
+	cmd.Flags().StringVar(&f.cache, "cache-type", "f32", "number format of keys and values: f32, f16, bf16, q8_0")
+}
+
+// open opens the model that the flags name.
+func (f *llmFlags) open() (*languageModel, error) {
+	if f.context < 0 {
+		return nil, cli.Usagef("--context %d: a number from 0 is right", f.context)
+	}
+	cache, err := tensor.ParseDType(f.cache)
+	if err != nil {
+		return nil, cli.Usagef("--cache-type: %w", err)
+	}
+	list, closeAll, err := f.OpenBackends()
+	if err != nil {
+		return nil, err
+	}
+	options, err := f.GraphOptions(list)
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, Graph: options}
+	m := &languageModel{name: "tolstoy-3m (embedded)", backend: list[0].Name(), options: &f.Options}
+	if f.Model == "" {
+		m.Model, err = llm.Parse(tolstoy.GGUF(), o)
+	} else {
+		m.name = filepath.Base(f.Model)
+		m.Model, err = llm.Open(f.Model, o)
+	}
+	if err != nil {
+		closeAll()
+		if f.Model != "" && !strings.Contains(err.Error(), f.Model) {
+			err = fmt.Errorf("%s: %w", f.Model, err)
+		}
+		return nil, err
+	}
+	m.close = func() {
+		_ = m.Model.Close()
+		closeAll()
+	}
+	return m, nil
+}
+
+// report returns what ran where, and writes the profile and the trace that were asked for.
+func (m *languageModel) report(stderr io.Writer) (graph.Report, error) {
+	exe, err := m.Executable()
+	if err != nil {
+		return graph.Report{}, err
+	}
+	return exe.Report(), writeProfile(m.options, exe, stderr)
+}
+
+func writeProfile(o *cli.Options, exe *graph.Executable, stderr io.Writer) error {
+	if o.Profile {
+		printProfile(stderr, exe.Profile())
+	}
+	if o.Trace == "" {
+		return nil
+	}
+	f, err := os.Create(o.Trace)
+	if err != nil {
+		return err
+	}
+	return errors.Join(exe.WriteTrace(f), f.Close())
+}
+
+// printProfile prints the sums by operation and the longest nodes.
+func printProfile(w io.Writer, nodes []graph.NodeProfile) {
+	var total float64
+	sums := map[string]*graph.NodeProfile{}
+	var order []string
+	for i := range nodes {
+		n := &nodes[i]
+		total += n.Time.Seconds()
+		s := sums[n.Op]
+		if s == nil {
+			s = &graph.NodeProfile{Op: n.Op, Backend: n.Backend}
+			sums[n.Op] = s
+			order = append(order, n.Op)
+		}
+		s.Calls += n.Calls
+		s.Time += n.Time
+		s.Flops += n.Flops
+		s.Bytes += n.Bytes
+		s.Simulated += n.Simulated
+	}
+	peak := cpuPeak()
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "operation\tcalls\tms\tshare %\tGFLOP/s\t% of peak\tGB/s\tsimulated ms\t")
+	row := func(name string, s *graph.NodeProfile) {
+		of := ""
+		if peak > 0 {
+			of = fmt.Sprintf("%.0f", 100*s.GFLOPS()/peak)
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.1f\t%.1f\t%s\t%.1f\t%.2f\t\n", name, s.Calls, s.Time.Seconds()*1e3, 100*s.Time.Seconds()/max(total, 1e-12), s.GFLOPS(), of, s.GBps(), s.Simulated*1e3)
+	}
+	for _, op := range order {
+		row(op, sums[op])
+	}
+	fmt.Fprintln(tw, "\nnode\tcalls\tms\tshare %\tGFLOP/s\t% of peak\tGB/s\tsimulated ms\t")
+	for i := range nodes[:min(len(nodes), 20)] {
+		row(nodes[i].Name, &nodes[i])
+	}
+	_ = tw.Flush()
+}
+
+// peakRSS returns the largest resident memory of this process in bytes, 0 where the system does not say.
+func peakRSS() int64 {
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// interrupted reports whether an error is the user's Ctrl-C.
+func interrupted(err error) bool { return errors.Is(err, context.Canceled) }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/models/tokenizer"
+)
+
+func perplexityCommand() *cobra.Command {
+	var (
+		f    llmFlags
+		file string
+	)
+	cmd := &cobra.Command{
+		Use:   "perplexity --file TEXT",
+		Short: "Measure how well a language model predicts a text",
+		Long: `Perplexity splits the tokens of a text into windows of the context, evaluates each from an empty cache, and scores
+positions 1 to the end of each, the last partial one too. Lower is better.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return cli.Usagef("--file is missing: the text to score")
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			m, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer m.close()
+			ids := m.Tokenizer.Encode(string(text), tokenizer.Options{})
+			bar := cli.NewProgress("perplexity")
+			p, err := m.Perplexity(cmd.Context(), ids, f.context, func(done, total int) { bar.Set(int64(done), int64(total)) })
+			bar.Done()
+			if err != nil {
+				return err
+			}
+			report, err := m.report(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if f.JSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"tokens": p.Tokens, "nll": p.NLL, "perplexity": p.Value(), "backend": m.backend, "model": m.name, "report": report})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f over %d tokens (%s on %s)\n", p.Value(), p.Tokens, m.name, m.backend)
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&file, "file", "", "`TEXT` file to score")
+	return cmd
+}
