@@ -434,3 +434,20 @@ func (e *Engine) use(ctx context.Context, d *design.Design) error {
 	e.stats.SimulatedSeconds += e.dev.ReconfigSec
 	return nil
 }
+
+// PlanInfo is what a plan of this engine has decided.
+type PlanInfo struct {
+	Design  *design.Design
+	Run     *design.Run // nil if there is nothing to multiply
+	Words   int64       // control code
+	Seconds float64     // predicted, in fast mode
+}
+
+// Info describes a plan; false if it is not one of this package's.
+func Info(p matmul.Plan) (PlanInfo, bool) {
+	m, ok := p.(*mmPlan)
+	if !ok {
+		return PlanInfo{}, false
+	}
+	return PlanInfo{Design: m.d, Run: m.run, Words: m.stats.Bytes / 4, Seconds: m.seconds}, true
+}
