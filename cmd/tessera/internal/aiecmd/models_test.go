@@ -13,6 +13,7 @@ import (
 	_ "github.com/tessera-go/tessera/backends/cpu"
 	"github.com/tessera-go/tessera/internal/shared"
 	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/tokenizer"
 )
 
 // perplexity of the first n tokens of the validation text (0: all) with the products on the named backends.
@@ -29,7 +30,7 @@ func perplexity(t *testing.T, n int, names ...string) (float64, backends.Stats) 
 	defer m.Close()
 	text, err := os.ReadFile(shared.File(t, "data/text/tolstoy-valid.txt"))
 	require.NoError(t, err)
-	ids := m.Tokenizer.Encode(string(text), false)
+	ids := m.Tokenizer.Encode(string(text), tokenizer.Options{})
 	if n > 0 {
 		ids = ids[:min(n, len(ids))]
 	}
