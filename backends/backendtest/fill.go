@@ -118,7 +118,7 @@ func special(r *rand.Rand, t *tensor.Tensor) {
 		if r.IntN(4) != 0 {
 			return r.NormFloat64()
 		}
-		return []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 1e-41, -1e-44, 3e38, -3e38, 88.7, -104, 1e-38}[r.IntN(12)]
+		return []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 1e-41, -1e-44, 3e37, -3e37, 88.7, -104, 1e-38}[r.IntN(12)]
 	})(r, t)
 }
 

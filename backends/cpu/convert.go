@@ -3,7 +3,7 @@ package cpu
 import (
 	"unsafe"
 
-	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
@@ -71,25 +71,13 @@ func (k *converter) Do(worker, job int) {
 	}
 }
 
-// activate applies an activation to a row in place.
-func activate(v *vec.Funcs, a ops.Act, x []float32) {
-	switch a.Kind {
-	case ops.NoActivation:
-	case ops.ReLU:
-		v.ReLU(x, x)
-	case ops.GELU:
-		v.GELU(x, x)
-	case ops.GELUTanh:
-		v.GELUTanh(x, x)
-	case ops.SiLU:
-		v.SiLU(x, x)
-	case ops.Tanh:
-		v.Tanh(x, x)
-	case ops.Sigmoid:
-		v.Sigmoid(x, x)
-	default:
-		for i, y := range x {
-			x[i] = float32(a.Apply(float64(y)))
-		}
+// activate applies an activation to a row in place, with the bits of a fused one.
+func activate(a ops.Act, x []float32) {
+	if act, p, q, ok := gemmAct(a); ok {
+		must(gemm.Activate(act, x, p, q))
+		return
+	}
+	for i, y := range x {
+		x[i] = float32(a.Apply(float64(y)))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/elementwise"
@@ -343,56 +345,38 @@ func intUnary[T integer](f elementwise.Func) kernel {
 	return k
 }
 
-// activationRow returns an activation as a row function, and its grain.
-func (b *Backend) activationRow(a ops.Act) (func(dst, x []float32), int) {
-	v := b.vec
-	switch a.Kind {
-	case ops.NoActivation:
-		return func(dst, x []float32) { copy(dst, x) }, grainCheap
-	case ops.ReLU:
-		return v.ReLU, grainCheap
-	case ops.GELU:
-		return v.GELU, grainExp
-	case ops.GELUTanh:
-		return v.GELUTanh, grainExp
-	case ops.SiLU:
-		return v.SiLU, grainExp
-	case ops.Tanh:
-		return v.Tanh, grainExp
-	case ops.Sigmoid:
-		return v.Sigmoid, grainExp
-	case ops.QuickGELU:
+// lowest is a strip of the least finite number.
+var lowest = func() (s [4 * strip]float32) {
+	for i := range s {
+		s[i] = -math.MaxFloat32
+	}
+	return s
+}()
+
+// activationRow returns an activation as a row function, and its grain. It has the bits of one that is fused into a product.
+func activationRow(v *vec.Funcs, a ops.Act) (func(dst, x []float32), int) {
+	act, p, q, ok := gemmAct(a)
+	if !ok {
 		return func(dst, x []float32) {
 			for i, y := range x {
 				dst[i] = float32(a.Apply(float64(y)))
 			}
 		}, grainSlow
-	case ops.LeakyReLU:
-		return func(dst, x []float32) {
-			for i, y := range x {
-				if y < 0 {
-					y *= a.P
-				}
-				dst[i] = y
-			}
-		}, grainCheap
-	case ops.Clip:
-		return func(dst, x []float32) {
-			for i, y := range x {
-				if y < a.P {
-					y = a.P
-				} else if y > a.Q {
-					y = a.Q
-				}
-				dst[i] = y
-			}
-		}, grainCheap
 	}
+	// Functions of the form x g(x) give NaN at -Inf, where their limit is 0: the least finite number gives that.
+	vanishes := a.Apply(math.Inf(-1)) == 0 && a.Apply(-1) != 0
 	return func(dst, x []float32) {
-		for i, y := range x {
-			dst[i] = float32(a.Apply(float64(y)))
+		for len(dst) > 0 { // by strips, which the copy leaves in L1
+			n := min(len(dst), len(lowest))
+			if vanishes {
+				v.Max(dst[:n], x[:n], lowest[:n])
+			} else {
+				copy(dst[:n], x[:n])
+			}
+			must(gemm.Activate(act, dst[:n], p, q))
+			dst, x = dst[n:], x[n:]
 		}
-	}, grainSlow
+	}, grainExp
 }
 
 func (b *Backend) activateKernel(a ops.Act, d tensor.DType) kernel {
@@ -403,7 +387,7 @@ func (b *Backend) activateKernel(a ops.Act, d tensor.DType) kernel {
 			}
 		}}
 	}
-	row, grain := b.activationRow(a)
+	row, grain := activationRow(b.vec, a)
 	return &mapKernel[float32, float32]{operands: 1, grain: grain, f: func(dst, x, _, _ []float32) { row(dst, x) }}
 }
 
@@ -415,22 +399,16 @@ func (b *Backend) gluKernel(a ops.Act, d tensor.DType) kernel {
 			}
 		}}
 	}
-	var f func(dst, x, up []float32)
-	switch a.Kind {
-	case ops.SiLU:
-		f = b.vec.SiLUMul
-	case ops.GELU:
-		f = b.vec.GELUMul
-	case ops.GELUTanh:
-		f = b.vec.GELUTanhMul
-	default:
-		return &mapKernel[float32, float32]{operands: 2, grain: grainSlow, f: func(dst, x, up, _ []float32) {
-			for i, y := range x {
-				dst[i] = float32(a.Apply(float64(y)) * float64(up[i]))
-			}
-		}}
-	}
-	return &mapKernel[float32, float32]{operands: 2, grain: grainExp, f: func(dst, x, up, _ []float32) { f(dst, x, up) }}
+	row, grain := activationRow(b.vec, a)
+	mul := b.vec.Mul
+	return &mapKernel[float32, float32]{operands: 2, grain: grain, f: func(dst, x, up, _ []float32) {
+		for len(dst) > 0 {
+			n := min(len(dst), 4*strip)
+			row(dst[:n], x[:n]) // the result may be the gate, never the other operand
+			mul(dst[:n], dst[:n], up[:n])
+			dst, x, up = dst[n:], x[n:], up[n:]
+		}
+	}}
 }
 
 func (b *Backend) scaleKernel(s elementwise.Scale, d tensor.DType) kernel {

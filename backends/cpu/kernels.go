@@ -74,7 +74,7 @@ func (b *Backend) choose(c ops.Call) kernel {
 		return splitKernelFor(op, c)
 	case matmul.Op:
 		spec, _ := op.Problem(c.In, c.Out[0])
-		if _, err := form(spec); err != nil {
+		if _, err := form(spec, len(c.Const) > 1 && c.Const[1]); err != nil {
 			return nil
 		}
 		return &matmulKernel{op: op}

@@ -2,8 +2,8 @@
 // twin that defines it. Sums are taken in a fixed order of lanes that depends on the length alone, so that a result does not depend on
 // where data lie or who computes it; between instruction sets results may differ in the last bits.
 //
-// Accuracy, in units in the last place against float64, for all finite inputs with normal results: Exp 2, Tanh 4, Sigmoid 4, SiLU 4;
-// GELU and GELUTanh to 4e-7 of max(|x|, 1) or 8 of the last place, whichever is larger. NaN stays NaN; infinities give the limits.
+// Accuracy, in units in the last place against float64, for finite inputs with normal results: Exp 2, Tanh 4. NaN stays NaN;
+// infinities give the limits. Activations are package gemm's, so that fused and separate ones have the same bits.
 package vec
 
 import (
@@ -24,8 +24,7 @@ type Funcs struct {
 	MulRow             func(dst, a, w []float32, s float32)     // a s w
 	Axpy               func(dst, a []float32, s float32)        // dst + s a
 
-	ReLU, Exp, Tanh, Sigmoid, SiLU, GELU, GELUTanh func(dst, a []float32)
-	SiLUMul, GELUMul, GELUTanhMul                  func(dst, a, b []float32) // act(a) b
+	Exp, Tanh func(dst, a []float32)
 
 	Dot   func(a, b []float32) float32
 	Sum   func(a []float32) float32
@@ -60,8 +59,7 @@ var portable = Funcs{
 	ISA: cpuinfo.Portable,
 	Add: addGo, Sub: subGo, Mul: mulGo, Div: divGo, Max: maxGo, Min: minGo,
 	Scale: scaleGo, MulRow: mulRowGo, Axpy: axpyGo,
-	ReLU: reluGo, Exp: expGo, Tanh: tanhGo, Sigmoid: sigmoidGo, SiLU: siluGo, GELU: geluGo, GELUTanh: geluTanhGo,
-	SiLUMul: siluMulGo, GELUMul: geluMulGo, GELUTanhMul: geluTanhMulGo,
+	Exp: expGo, Tanh: tanhGo,
 	Dot: dotGo, Sum: sumGo, SumSq: sumSqGo, MaxOf: maxOfGo,
 	ExpSub: expSubGo, Rotate: rotateGo, RotatePairs: rotatePairsGo,
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
@@ -127,16 +125,6 @@ func axpyGo(dst, a []float32, s float32) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] += float32(s * a[i])
-	}
-}
-
-func reluGo(dst, a []float32) {
-	a = a[:len(dst)]
-	for i, x := range a {
-		if x < 0 {
-			x = 0
-		}
-		dst[i] = x
 	}
 }
 
@@ -225,131 +213,6 @@ func tanhGo(dst, a []float32) {
 	a = a[:len(dst)]
 	for i, x := range a {
 		dst[i] = tanh32(x)
-	}
-}
-
-func sigmoid32(x float32) float32 { return 1 / (1 + exp32(-x)) }
-
-func sigmoidGo(dst, a []float32) {
-	a = a[:len(dst)]
-	for i, x := range a {
-		dst[i] = sigmoid32(x)
-	}
-}
-
-// siluLow limits x from below, where x sigmoid(x) is zero already and -Inf would give NaN.
-const siluLow = -200
-
-func silu32(x float32) float32 {
-	if x < siluLow {
-		x = siluLow
-	}
-	return x / (1 + exp32(-x))
-}
-
-func siluGo(dst, a []float32) {
-	a = a[:len(dst)]
-	for i, x := range a {
-		dst[i] = silu32(x)
-	}
-}
-
-func siluMulGo(dst, a, b []float32) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i, x := range a {
-		dst[i] = silu32(x) * b[i]
-	}
-}
-
-// GELU is x Phi(x) with Phi(-|x|) = exp(-x^2/2) t q(t) / 2, t = 1/(1 + erfP |x|/sqrt 2). The polynomial q is a Chebyshev fit of
-// erfc(z) exp(z^2)/t over 0 <= z <= 10 with relative error 1e-8.
-const (
-	erfP0 = 0.0366547279
-	erfP1 = -0.1495435352
-	erfP2 = 0.1596412149
-	erfP3 = 0.00104561349
-	erfP4 = 0.06340511023
-	erfP5 = 0.1585546898
-	erfP6 = 0.1469157809
-	erfP7 = 0.1888063984
-	erfP8 = 0.1970307378
-	erfP9 = 0.1974892664
-	erfZ  = 0.35 * 0.70710678118654752 // erfP/sqrt 2
-	// geluLow limits |x|: beyond it the lower tail is zero.
-	geluTop = 15
-)
-
-func gelu32(x float32) float32 {
-	z := x
-	if z < 0 {
-		z = -z
-	}
-	if z > geluTop {
-		if x < 0 {
-			return 0
-		}
-		return x
-	}
-	t := 1 / (1 + float32(erfZ*z))
-	p := float32(erfP0)
-	p = float32(p*t) + erfP1
-	p = float32(p*t) + erfP2
-	p = float32(p*t) + erfP3
-	p = float32(p*t) + erfP4
-	p = float32(p*t) + erfP5
-	p = float32(p*t) + erfP6
-	p = float32(p*t) + erfP7
-	p = float32(p*t) + erfP8
-	p = float32(p*t) + erfP9
-	tail := float32(0.5*z) * (exp32(float32(-0.5*z)*z) * (p * t)) // |x| Phi(-|x|)
-	if x < 0 {
-		return -tail
-	}
-	return x - tail
-}
-
-func geluGo(dst, a []float32) {
-	a = a[:len(dst)]
-	for i, x := range a {
-		dst[i] = gelu32(x)
-	}
-}
-
-func geluMulGo(dst, a, b []float32) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i, x := range a {
-		dst[i] = gelu32(x) * b[i]
-	}
-}
-
-// The tanh form of GELU is x sigmoid(2 u), u = sqrt(2/pi)(x + 0.044715 x^3).
-const (
-	geluA = 2 * 0.79788456080286536
-	geluB = 0.044715
-)
-
-func geluTanh32(x float32) float32 {
-	if x < -geluTop {
-		x = -geluTop
-	}
-	u := geluA * float32(x+float32(geluB*x)*float32(x*x))
-	if u < siluLow {
-		u = siluLow
-	}
-	return x / (1 + exp32(-u))
-}
-
-func geluTanhGo(dst, a []float32) {
-	a = a[:len(dst)]
-	for i, x := range a {
-		dst[i] = geluTanh32(x)
-	}
-}
-
-func geluTanhMulGo(dst, a, b []float32) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i, x := range a {
-		dst[i] = geluTanh32(x) * b[i]
 	}
 }
 
