@@ -66,20 +66,30 @@ func intProduct(t testing.TB, a *array.Array, d *design.Design, p design.Problem
 	require.NoError(t, r.Finish(bufs))
 
 	A, B, C := bufs[design.ArgA], logical[design.ArgB], bufs[design.ArgC]
-	bAt := func(k, n int) int8 {
-		switch d.BLayout {
-		case design.ColMajor:
-			return int8(B[int64(n)*p.PitchB+int64(k)])
-		case design.Tiled:
-			return int8(B[k*p.N+n])
+	column := func(n int) []int8 {
+		out := make([]int8, p.K)
+		for k := range out {
+			switch d.BLayout {
+			case design.ColMajor:
+				out[k] = int8(B[int64(n)*p.PitchB+int64(k)])
+			case design.RowMajor:
+				out[k] = int8(B[int64(k)*p.PitchB+int64(n)])
+			case design.Tiled:
+				out[k] = int8(B[k*p.N+n])
+			}
 		}
-		return int8(B[int64(k)*p.PitchB+int64(n)])
+		return out
+	}
+	columns := make([][]int8, p.N)
+	for n := range columns {
+		columns[n] = column(n)
 	}
 	for m := range p.M {
+		row := A[int64(m)*p.PitchA:][:p.K]
 		for n := range p.N {
 			var sum int32
-			for k := range p.K {
-				sum += int32(int8(A[int64(m)*p.PitchA+int64(k)])) * int32(bAt(k, n))
+			for k, b := range columns[n] {
+				sum += int32(int8(row[k])) * int32(b)
 			}
 			at := int64(m)*p.PitchC + int64(n)*e
 			var got int32

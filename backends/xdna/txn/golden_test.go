@@ -171,10 +171,16 @@ func (c *goldenCase) header() txn.Header {
 	}
 }
 
-// goldenFiles are the files of $TESSERA_TXN_CASES, or the one in the shared folder.
+// goldenFiles are the files of $TESSERA_TXN_CASES, relative to the module's root, or the one in the shared folder.
 func goldenFiles(t *testing.T) []string {
 	if list := os.Getenv("TESSERA_TXN_CASES"); list != "" {
-		return filepath.SplitList(list)
+		files := filepath.SplitList(list)
+		for i, f := range files {
+			if !filepath.IsAbs(f) {
+				files[i] = filepath.Join(shared.Root(), f)
+			}
+		}
+		return files
 	}
 	return []string{shared.File(t, "data/txn/golden.json")}
 }
