@@ -49,6 +49,9 @@ func (x *Executable) Report() Report {
 // DOT writes the graph as it was built in Graphviz's language.
 func (g *Graph) DOT(w io.Writer) error { return g.dot(w, nil) }
 
+// SourceDOT writes the graph before the passes in Graphviz's language.
+func (x *Executable) SourceDOT(w io.Writer) error { return x.source.dot(w, nil) }
+
 // DOT writes the graph after the passes in Graphviz's language, a colour a backend.
 func (x *Executable) DOT(w io.Writer) error { return x.g.dot(w, x.Placements()) }
 

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/models/gguf"
+	"github.com/tessera-go/tessera/models/onnx"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// inspection is the JSON document of inspect.
+type inspection struct {
+	File     string             `json:"file"`
+	Model    string             `json:"model"`
+	Tensors  []inspectedTensor  `json:"tensors"`
+	Memory   graph.Memory       `json:"memory"`
+	Nodes    []graph.Placement  `json:"nodes"`
+	Passes   []graph.PassResult `json:"passes,omitempty"`
+	Metadata map[string]string  `json:"metadata,omitempty"`
+}
+
+type inspectedTensor struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Shape []int  `json:"shape"`
+	Bytes int64  `json:"bytes"`
+}
+
+func inspectCommand() *cobra.Command {
+	var (
+		f      llmFlags
+		passes bool
+		dot    string
+		inputs []string
+	)
+	cmd := &cobra.Command{
+		Use:   "inspect FILE",
+		Short: "Show a model's tensors, the memory it needs, and where each node runs and why",
+		Args:  cli.Args(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.Model = args[0]
+			}
+			var in *inspection
+			var exe *graph.Executable
+			var done func()
+			var err error
+			if strings.EqualFold(filepath.Ext(f.Model), ".onnx") {
+				in, exe, done, err = inspectONNX(cmd.Context(), &f, inputs)
+			} else {
+				in, exe, done, err = inspectLLM(&f)
+			}
+			if err != nil {
+				return err
+			}
+			defer done()
+			if exe != nil {
+				in.Memory, in.Nodes = exe.Memory(), exe.Placements()
+				if passes {
+					in.Passes = exe.Passes()
+				}
+				if dot != "" {
+					if err := writeDOT(dot, exe); err != nil {
+						return err
+					}
+				}
+			}
+			if f.JSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), in)
+			}
+			return in.print(cmd.OutOrStdout())
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&passes, "passes", false, "show what each pass over the graph did")
+	cmd.Flags().StringVar(&dot, "dot", "", "write the graph before and after the passes as `NAME`.before.dot and NAME.after.dot")
+	cmd.Flags().StringArrayVar(&inputs, "shape", nil, "`NAME=AxBxC` of an ONNX input whose shape is open (may be repeated)")
+	return cmd
+}
+
+func inspectLLM(f *llmFlags) (*inspection, *graph.Executable, func(), error) {
+	m, err := f.open()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	exe, err := m.Executable()
+	if err != nil {
+		m.close()
+		return nil, nil, nil, err
+	}
+	in := &inspection{File: m.name, Model: m.String()}
+	if f.Model != "" {
+		if file, err := gguf.Open(f.Model); err == nil {
+			defer file.Close()
+			in.addGGUF(file)
+		}
+	}
+	return in, exe, m.close, nil
+}
+
+func (in *inspection) addGGUF(file *gguf.File) {
+	in.Metadata = map[string]string{}
+	for _, kv := range file.Metadata {
+		text := fmt.Sprint(kv.Value)
+		if len(text) > 80 {
+			text = text[:77] + "..."
+		}
+		in.Metadata[kv.Key] = text
+	}
+	for i := range file.Tensors {
+		t := &file.Tensors[i]
+		in.Tensors = append(in.Tensors, inspectedTensor{t.Name, t.Type.String(), t.Dims, int64(t.Bytes)})
+	}
+}
+
+func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection, *graph.Executable, func(), error) {
+	s, done, err := openONNX(ctx, &f.Options)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in := &inspection{File: filepath.Base(f.Model), Model: s.Model().Producer}
+	for _, t := range s.Model().Graph.Inits {
+		in.Tensors = append(in.Tensors, inspectedTensor{t.Name, t.Elem.String(), t.Dims, int64(t.Data.Extent())})
+	}
+	given := map[string][]int{}
+	for _, text := range shapes {
+		name, dims, _ := strings.Cut(text, "=")
+		var shape []int
+		for _, d := range strings.Split(dims, "x") {
+			var n int
+			if _, err := fmt.Sscan(d, &n); err != nil || n < 0 {
+				done()
+				return nil, nil, nil, cli.Usagef("--shape %q: NAME=AxBxC is right", text)
+			}
+			shape = append(shape, n)
+		}
+		given[name] = shape
+	}
+	specs := map[string]tensor.Spec{}
+	for _, v := range s.Inputs() {
+		spec, err := inputSpec(v, given[v.Name])
+		if err != nil {
+			done()
+			return nil, nil, nil, err
+		}
+		specs[v.Name] = spec
+	}
+	if err := s.Prepare(ctx, specs); err != nil {
+		done()
+		return nil, nil, nil, err
+	}
+	return in, s.Executable(), done, nil
+}
+
+// inputSpec returns the shape of an input: what was given, or the model's own with 1 for open dimensions.
+func inputSpec(v onnx.ValueInfo, given []int) (tensor.Spec, error) {
+	dims := given
+	if dims == nil {
+		for _, d := range v.Type.Dims {
+			dims = append(dims, max(d.Size, 1))
+		}
+	}
+	spec, err := tensor.CheckDims(v.Type.Elem.DType(), dims)
+	if err != nil {
+		return spec, fmt.Errorf("input %q: %w", v.Name, err)
+	}
+	return spec, nil
+}
+
+func writeDOT(name string, exe *graph.Executable) error {
+	for suffix, write := range map[string]func(io.Writer) error{".before.dot": exe.SourceDOT, ".after.dot": exe.DOT} {
+		file, err := os.Create(name + suffix)
+		if err != nil {
+			return err
+		}
+		if err := write(file); err != nil {
+			file.Close()
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *inspection) print(w io.Writer) error {
+	fmt.Fprintln(w, in.File+":", in.Model)
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, t := range in.Tensors {
+		fmt.Fprintf(tw, "  %s\t%s\t%v\t%s\n", t.Name, t.Type, t.Shape, cli.FormatBytes(t.Bytes))
+	}
+	m := in.Memory
+	fmt.Fprintf(tw, "memory: weights %s, prepared %s, KV cache %s, activations %s (lower bound %s), workspace %s, total %s\n", cli.FormatBytes(m.Weights),
+		cli.FormatBytes(m.Prepared), cli.FormatBytes(m.State), cli.FormatBytes(m.Activations), cli.FormatBytes(m.LowerBound), cli.FormatBytes(m.Workspace), cli.FormatBytes(m.Total))
+	for _, p := range in.Passes {
+		fmt.Fprintf(tw, "pass %s\t%d changes\t%d nodes\t%s\n", p.Name, p.Changes, p.Nodes, p.What)
+	}
+	for _, n := range in.Nodes {
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", n.Name, n.Op, n.Backend, n.Reason)
+	}
+	return tw.Flush()
+}

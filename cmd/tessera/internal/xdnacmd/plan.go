@@ -1,0 +1,214 @@
+package xdnacmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/backends/xdna/plan"
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+)
+
+var _ = add(planCommand)
+
+type planFlags struct {
+	designFlags
+	sizes   string
+	emulate bool
+	json    bool
+}
+
+func planCommand() *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan --device D --dtype T",
+		Short: "Search the tile that runs a type pair fastest",
+		Long: `Plan runs the paper's search (arXiv 2512.13282): k_ct falls step by step, m_ct n_ct is as large as L1 allows, until the predicted
+rate falls. With --design best it also considers A in bands, B resident in the MemTiles and bfp16 weights. With --sizes it chooses for a
+program's products, in order, and says whether a second configuration pays. All rates are predicted; --emulate measures with the
+emulator's simulated time instead of the model.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.device, "device", "xdna2", "xdna or xdna2")
+	fl.StringVar(&f.dtype, "dtype", "int8-int16", "types: int8-int8, int8-int16, int8-int32, bf16-bf16 (input-output), bf16-bfp16 (A-B)")
+	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
+	fl.StringVar(&f.design, "design", "paper", "paper: designs of the paper's kind; best: all that the planner knows")
+	fl.StringVar(&f.sizes, "sizes", "", "products of a program, `MxNxK[,...]` in order: choose for their total time")
+	fl.BoolVar(&f.emulate, "emulate", false, "measure by the emulator instead of the model")
+	fl.BoolVar(&f.json, "json", false, "print one JSON document")
+	return cmd
+}
+
+// searched is a step of the search in JSON.
+type searched struct {
+	Tile  map[string]int `json:"tile"`
+	KMT   int            `json:"k_mt"`
+	TOPS  float64        `json:"predicted_tops"`
+	Rate  float64        `json:"macs_per_cycle"`
+	Bound string         `json:"bound"`
+}
+
+// published is a row of the paper beside the model's value for it.
+type publishedRow struct {
+	Rank      int            `json:"rank"`
+	Tile      map[string]int `json:"tile"`
+	KMT       int            `json:"k_mt"`
+	Size      map[string]int `json:"size"`
+	TOPS      float64        `json:"published_tops"`
+	Predicted float64        `json:"predicted_tops"`
+}
+
+type legJSON struct {
+	First   int            `json:"first"`
+	Seconds float64        `json:"seconds"`
+	Design  map[string]any `json:"design"`
+}
+
+type planResult struct {
+	Device     string         `json:"device"`
+	DType      string         `json:"dtype"`
+	Layout     string         `json:"layout"`
+	Tile       map[string]int `json:"tile"`
+	KMT        int            `json:"k_mt"`
+	Native     map[string]int `json:"native"`
+	L1         int            `json:"l1_bytes"`
+	L2         int            `json:"l2_bytes"`
+	TOPS       float64        `json:"predicted_tops"`
+	Design     string         `json:"design"`
+	Bands      int            `json:"bands"`
+	Resident   bool           `json:"resident_b"`
+	SingleCore map[string]int `json:"single_core,omitempty"`
+	Published  []publishedRow `json:"published,omitempty"`
+	Searched   []searched     `json:"searched"`
+
+	Seconds        float64   `json:"seconds,omitempty"` // of --sizes
+	Configurations int       `json:"configurations,omitempty"`
+	Legs           []legJSON `json:"legs,omitempty"`
+}
+
+func (f *planFlags) run(_ context.Context, w io.Writer) error {
+	m, t, err := f.parse()
+	if err != nil {
+		return err
+	}
+	if f.design != "paper" && f.design != "best" {
+		return cli.Usagef("--design %q: paper or best is right", f.design)
+	}
+	measure := m.Analytic
+	if f.emulate {
+		measure = new(plan.Emulator).Seconds
+	}
+	base := plan.Design{Device: m.Name, Types: t, RowMajorB: f.layout == "row"}
+	var d plan.Design
+	var tops float64
+	out := planResult{Device: m.Name, DType: t.String(), Layout: f.layout, Searched: []searched{}}
+	switch {
+	case f.sizes != "":
+		list, err := cli.ParseSizes(f.sizes)
+		if err != nil {
+			return err
+		}
+		var work []plan.Work
+		for _, s := range list {
+			work = append(work, plan.Work{Size: plan.Size{M: s.M, N: s.N, K: s.K}, Count: 1})
+		}
+		families := []string{plan.FamilyPaper}
+		if f.design == "best" {
+			families = []string{plan.FamilyBest}
+		}
+		c, err := plan.Choose(m.Name, []plan.Types{t}, work, plan.ChooseOptions{Families: families, Accept: plan.Buildable})
+		if err != nil {
+			return err
+		}
+		d = c.Single
+		ops := 0.0
+		for _, x := range work {
+			ops += x.Ops()
+		}
+		tops = ops / c.SingleTime / 1e12
+		out.Seconds, out.Configurations = c.Seconds, len(c.Legs)
+		for _, l := range c.Legs {
+			out.Legs = append(out.Legs, legJSON{l.First, l.Seconds, designJSON(l.Design)})
+		}
+	case f.design == "best":
+		d, tops = plan.BestNear(m, t, plan.FamilyBest, plan.About, plan.Buildable)
+		if f.emulate {
+			s := d.Near(plan.About)
+			sec, err := measure(d, s)
+			if err != nil {
+				return err
+			}
+			tops = s.Ops() / sec / 1e12
+		}
+	default:
+		o := plan.SearchOptions{Measure: measure}
+		if f.emulate { // the model's choice is near; a handful of steps around it is enough for the slower measure
+			fast, err := plan.Find(base, plan.SearchOptions{})
+			if err != nil {
+				return err
+			}
+			o.FromK, o.Patience = fast.Best.Design.Tile.K+16, 3
+		}
+		s, err := plan.Find(base, o)
+		if err != nil {
+			return err
+		}
+		d, tops = s.Best.Design, s.Best.TOPS
+		for _, x := range s.Steps {
+			out.Searched = append(out.Searched, searched{tileJSON(x.Design.Tile), x.Design.KMT, x.TOPS, x.Rate, x.Bound})
+		}
+	}
+	out.Tile, out.KMT, out.Native, out.L1, out.TOPS, out.Design = tileJSON(d.Tile), d.KMT, sizeJSON(d.Native()), d.L1Bytes(), tops, d.Family()
+	out.L2 = d.L2Bytes(plan.About)
+	out.Bands, out.Resident = max(d.Bands, 1), d.ResidentB
+	if one, err := plan.SingleCore(m.Name, t, 0); err == nil {
+		out.SingleCore = tileJSON(one)
+	}
+	for _, r := range plan.Published().WholeArray {
+		if r.Device != m.Name || r.DType() != t.String() {
+			continue
+		}
+		pd := r.Design()
+		pd.RowMajorB = base.RowMajorB
+		sec, err := measure(pd, r.Size())
+		if err != nil {
+			return err
+		}
+		out.Published = append(out.Published, publishedRow{r.Rank, tileJSON(r.Tile()), r.KMT, sizeJSON(r.Size()), r.TOPS, r.Size().Ops() / sec / 1e12})
+	}
+	if f.json {
+		return cli.PrintJSON(w, out)
+	}
+	fmt.Fprintf(w, "%s\n", describeDesign(d))
+	fmt.Fprintf(w, "predicted %.2f TOPS; L1 %d bytes of each core, L2 %d bytes in all\n", tops, out.L1, out.L2)
+	for i, l := range out.Legs {
+		if i == 0 && len(out.Legs) > 1 {
+			fmt.Fprintf(w, "%d configurations pay: %.2f ms in all, reconfigurations included\n", len(out.Legs), 1e3*out.Seconds)
+		}
+		if len(out.Legs) > 1 {
+			fmt.Fprintf(w, "  from product %d: %v\n", l.First, l.Design)
+		}
+	}
+	if len(out.Published) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "\nthe paper's choices\ttile m x k x n\tk_mt\tpublished TOPS (col)\tpredicted TOPS ("+f.layout+")\t")
+		for _, r := range out.Published {
+			fmt.Fprintf(tw, "rank %d\t%dx%dx%d\t%d\t%.2f\t%.2f\t\n", r.Rank, r.Tile["m"], r.Tile["k"], r.Tile["n"], r.KMT, r.TOPS, r.Predicted)
+		}
+		tw.Flush()
+	}
+	if len(out.Searched) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "\nsearched\tk_mt\tMACs/cycle\tpredicted TOPS\tbound by\t")
+		for _, x := range out.Searched {
+			fmt.Fprintf(tw, "%dx%dx%d\t%d\t%.1f\t%.2f\t%s\t\n", x.Tile["m"], x.Tile["k"], x.Tile["n"], x.KMT, x.Rate, x.TOPS, x.Bound)
+		}
+		tw.Flush()
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/internal/npy"
+	"github.com/tessera-go/tessera/models/onnx"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// openONNX opens the ONNX file and the backends that the flags name.
+func openONNX(ctx context.Context, o *cli.Options) (*onnx.Session, func(), error) {
+	list, closeAll, err := o.OpenBackends()
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := o.GraphOptions(list)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	m, err := onnx.Open(o.Model)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: list, Strict: o.Strict, MaxMemory: g.MaxMemory, Profile: g.Profile})
+	if err != nil {
+		_ = m.Close()
+		closeAll()
+		return nil, nil, fmt.Errorf("%s: %w", o.Model, err)
+	}
+	return s, func() {
+		_ = s.Close()
+		_ = m.Close()
+		closeAll()
+	}, nil
+}
+
+type runOutput struct {
+	Shape []int  `json:"shape"`
+	DType string `json:"dtype"`
+	File  string `json:"file"`
+}
+
+func runCommand() *cobra.Command {
+	var (
+		o      cli.Options
+		inputs []string
+		folder string
+	)
+	cmd := &cobra.Command{
+		Use:   "run --model F.onnx --input NAME=FILE.npy... --output DIR",
+		Short: "Run an ONNX model once, inputs and outputs as NumPy files",
+		Args:  cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Model == "" || folder == "" {
+				return cli.Usagef("--model and --output are needed")
+			}
+			in := map[string]onnx.Value{}
+			for _, text := range inputs {
+				name, path, ok := strings.Cut(text, "=")
+				if !ok {
+					return cli.Usagef("--input %q: NAME=FILE.npy is right", text)
+				}
+				t, err := readNPY(path)
+				if err != nil {
+					return err
+				}
+				in[name] = onnx.Of(t)
+			}
+			s, done, err := openONNX(cmd.Context(), &o)
+			if err != nil {
+				return err
+			}
+			defer done()
+			start := time.Now()
+			out, err := s.Run(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			seconds := time.Since(start).Seconds()
+			if err := os.MkdirAll(folder, 0o755); err != nil {
+				return err
+			}
+			written := map[string]runOutput{}
+			for _, v := range s.Outputs() {
+				file := filepath.Join(folder, fileName(v.Name)+".npy")
+				t := out[v.Name].Tensor
+				if t.DType == tensor.Invalid {
+					return fmt.Errorf("output %q is no tensor of numbers, and cannot be a .npy file", v.Name)
+				}
+				if err := writeNPY(file, t); err != nil {
+					return fmt.Errorf("output %q: %w", v.Name, err)
+				}
+				written[v.Name] = runOutput{t.Shape(), t.DType.String(), file}
+			}
+			report := graph.Report{Fallbacks: []graph.Fallback{}}
+			if exe := s.Executable(); exe != nil {
+				report = exe.Report()
+				if err := writeProfile(&o, exe, cmd.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			if o.JSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"outputs": written, "seconds": seconds, "report": report})
+			}
+			for _, v := range s.Outputs() {
+				w := written[v.Name]
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s%v in %s\n", v.Name, w.DType, w.Shape, w.File)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%.1f ms\n", seconds*1e3)
+			return nil
+		},
+	}
+	o.AddModel(cmd, "ONNX file")
+	cmd.Flags().StringArrayVar(&inputs, "input", nil, "`NAME=FILE.npy` (may be repeated)")
+	cmd.Flags().StringVarP(&folder, "output", "o", "", "`DIR` for the outputs, NAME.npy each")
+	return cmd
+}
+
+// fileName turns the name of a value into one of a file: separators become underscores.
+func fileName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(`/\:*?"<>|`, r) || r < ' ' {
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+// npyTypes are NumPy's names of element types.
+var npyTypes = map[tensor.DType]string{
+	tensor.F32: "f4", tensor.F64: "f8", tensor.F16: "f2", tensor.I8: "i1", tensor.U8: "u1", tensor.I16: "i2", tensor.U16: "u2",
+	tensor.I32: "i4", tensor.U32: "u4", tensor.I64: "i8", tensor.U64: "u8", tensor.Bool: "b1",
+}
+
+func readNPY(path string) (tensor.Tensor, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	a, err := npy.Read(f, int(min(info.Size(), math.MaxInt)))
+	if err != nil {
+		return tensor.Tensor{}, fmt.Errorf("%s: %w", path, err)
+	}
+	for d, name := range npyTypes {
+		if name != a.Descr {
+			continue
+		}
+		t, err := tensor.NewChecked(d, a.Shape...)
+		if err != nil {
+			return t, fmt.Errorf("%s: %w", path, err)
+		}
+		copy(t.Raw(), a.Data)
+		return t, nil
+	}
+	return tensor.Tensor{}, fmt.Errorf("%s: elements of type %s are not supported", path, a.Descr)
+}
+
+func writeNPY(path string, t tensor.Tensor) error {
+	if t.DType == tensor.BF16 { // NumPy has none
+		wide := tensor.New(tensor.F32, t.Shape()...)
+		if err := tensor.Copy(&wide, &t); err != nil {
+			return err
+		}
+		t = wide
+	}
+	name, ok := npyTypes[t.DType]
+	if !ok {
+		return fmt.Errorf("NumPy has no type for %v", t.DType)
+	}
+	if !t.IsContiguous() {
+		t = t.Clone()
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(npy.Write(f, &npy.Array{Descr: name, Shape: t.Shape(), Data: t.Raw()}), f.Close())
+}
+
