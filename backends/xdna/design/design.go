@@ -191,7 +191,8 @@ func (d *Design) memBytes() (x, y, c int) {
 	return x, 2 * col.blockBytes(), c
 }
 
-// ResidentSlots is the number of k_mt blocks of B that a MemTile of a design with resident B holds; K up to ResidentSlots x KMT stays resident.
+// ResidentSlots is the number of k_mt blocks of B that a MemTile of a design with resident B holds. K up to ResidentSlots x KMT stays; with a longer K
+// a run reads B again for every row block, as other designs do.
 func (d *Design) ResidentSlots() int {
 	if !d.ResidentB {
 		return 0

@@ -161,6 +161,7 @@ func TestEmulateLong(t *testing.T) {
 		{"ping-pong groups, transposed", func(d *design.Design) { d.Schedule, d.Transposed = design.PingPong, true }, design.Problem{M: 70, K: 32, N: 5000}},
 		{"ping-pong groups, counted rings", func(d *design.Design) { d.Schedule, d.Padding = design.PingPong, design.PadMemTile }, design.Problem{M: 64, K: 32, N: 5000}},
 		{"resident in three phases", func(d *design.Design) { d.ResidentB = true }, design.Problem{M: 130*64 + 5, K: 32, N: 70}},
+		{"too long to stay", func(d *design.Design) { d.ResidentB = true }, design.Problem{M: 200, K: 12*32 + 5, N: 70}},
 		{"long rings", func(d *design.Design) { d.Padding = design.PadMemTile }, design.Problem{M: 3, K: 1277 * 32, N: 5}},
 		{"long rings, row-major", func(d *design.Design) { d.Padding, d.BLayout = design.PadMemTile, design.RowMajor }, design.Problem{M: 3, K: 1277 * 32, N: 5}},
 		{"long rings, serial", func(d *design.Design) { d.Padding, d.Schedule = design.PadMemTile, design.Serial }, design.Problem{M: 65, K: 1277 * 16, N: 70}},

@@ -185,6 +185,7 @@ type memory struct {
 func (d *Design) memory() (*memory, error) {
 	ti := d.Dev.Tile(device.Mem)
 	x, y, c := d.memBytes()
+	_, colLeg := d.legs()
 	cols := d.Dev.Cols
 	used := make([]int, cols)
 	for i := range used {
@@ -203,11 +204,7 @@ func (d *Design) memory() (*memory, error) {
 				at += cTile
 			}
 		}
-		if d.ResidentB {
-			m.y[col][0] = own(at) // first of the slots
-		} else {
-			m.y[col] = [2]uint32{own(at), own(at + y/2)}
-		}
+		m.y[col] = [2]uint32{own(at), own(at + colLeg.blockBytes())} // the first two slots of a resident B
 		if used[col] > ti.MemoryBytes {
 			return nil, &Violation{"L2", used[col], ti.MemoryBytes, fmt.Sprintf("MemTile %d needs %d bytes of L2 for B and C, %d more than its %d",
 				col, used[col], used[col]-ti.MemoryBytes, ti.MemoryBytes)}

@@ -175,7 +175,7 @@ func (s *scheduler) phase(ph *phase) {
 
 // units visits the output tiles one by one: row blocks outermost, unless B is resident, which then stays for all row blocks.
 func (s *scheduler) units(ph *phase, visit func(group) bool) {
-	if s.r.Design.ResidentB {
+	if s.r.resident {
 		for j := range s.r.BlocksN {
 			for i := ph.i0; i < ph.i1; i++ {
 				if !visit(group{i, j, 1, (i-ph.i0)%ph.uses == 0}) {
@@ -395,7 +395,7 @@ func (s *scheduler) pingPong(ph *phase) {
 		cur = append(cur, g)
 		return !s.e.stop
 	}
-	if s.r.Design.ResidentB {
+	if s.r.resident {
 		s.units(ph, add)
 	} else {
 		for i := ph.i0; i < ph.i1; i++ {

@@ -31,6 +31,7 @@ type Run struct {
 	row, col *feed
 	c        *cPlan
 	rings    []ringUse
+	resident bool // B stays in the MemTiles in this run
 	phases   []phase
 	mem      *memory
 }
@@ -136,7 +137,7 @@ func (d *Design) Run(p Problem) (*Run, error) {
 		}
 	}
 	if !edges {
-		r.rings = nil
+		r.rings, r.resident = nil, false
 		r.KPad = ceil(p.K, d.KMT) * d.KMT
 		if err := r.planRings(&row, &col); err != nil {
 			return nil, fmt.Errorf("run: %w", err)
@@ -171,6 +172,9 @@ func (d *Design) Run(p Problem) (*Run, error) {
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }
+
+// Resident reports whether B stays in the MemTiles during this run: the design says so, and K is short enough.
+func (r *Run) Resident() bool { return r.resident }
 
 // UsefulPercent is the share of the array's multiply-adds that belongs to the problem.
 func (r *Run) UsefulPercent() float64 {
@@ -254,16 +258,19 @@ func (r *Run) planRings(row, col *leg) error {
 	return nil
 }
 
-// wholeRing gives every position a ring of whole blocks: a resident one for a resident B.
+// wholeRing gives every position a ring of whole blocks: a resident one for a resident B, unless K is too long for it to stay.
 func (r *Run) wholeRing(u *ringUse) error {
 	d, l := r.Design, &u.leg
-	if !d.ResidentB || l.arg != ArgB {
+	n, slots := r.KPad/l.kmt, d.ResidentSlots()
+	switch {
+	case !d.ResidentB || l.arg != ArgB:
+		return r.plainRing(u)
+	case n > slots && slots < 2:
+		return fmt.Errorf("K = %d needs %d blocks of B in a MemTile, one fits: too few to stay or to alternate", r.Problem.K, n)
+	case n > slots:
 		return r.plainRing(u)
 	}
-	n := r.KPad / l.kmt
-	if slots := d.ResidentSlots(); n > slots {
-		return fmt.Errorf("K = %d needs %d blocks of B in a MemTile, %d fit: resident B takes K up to %d", r.Problem.K, n, slots, slots*l.kmt)
-	}
+	r.resident = true
 	for range l.per {
 		u.at = append(u.at, d.residentRing(l, n, 1)) // uses are the phase's
 	}
@@ -302,7 +309,7 @@ const maxUses = 63
 
 // planPhases splits the blocks of M where a resident B cannot be used often enough in one go.
 func (r *Run) planPhases() {
-	if !r.Design.ResidentB {
+	if !r.resident {
 		r.phases = []phase{{0, r.BlocksM, 0}}
 		return
 	}

@@ -26,7 +26,6 @@ type Expect struct {
 	A, B, C     Matrix  // host buffers 0, 1, 2
 	BufferBytes []int64 // of all host buffers
 	In, Out     []Copy
-	Trash       [2]int64 // range of the last buffer that nobody reads
 	// Variable allows MemTile descriptors, locks and queues in the stream.
 	Variable bool
 }
