@@ -1,0 +1,175 @@
+package main
+
+import "fmt"
+
+func avx2(dir string) {
+	f := &file{}
+	for h := 1; h <= 6; h++ {
+		f.tile256(h)
+	}
+	f.write(dir, "tile_avx2_amd64", tileHeader,
+		table("tileAVX2x16", "tile", "are the kernels of 16 channels, by pixels.", func(h int) string { return fmt.Sprintf("tileAVX2h%dx16", h) }, 6))
+	s := &file{}
+	for _, op := range []string{"Mul", "Max"} {
+		for h := 1; h <= stripMax256; h++ {
+			s.strip256(op, h)
+		}
+	}
+	s.write(dir, "strip_avx2_amd64", stripHeader,
+		table("stripMulAVX2", "strip", "multiply and add, by pixels.", func(h int) string { return fmt.Sprintf("stripMulAVX2h%d", h) }, stripMax256)+
+			table("stripMaxAVX2", "strip", "take the maximum, by pixels.", func(h int) string { return fmt.Sprintf("stripMaxAVX2h%d", h) }, stripMax256))
+}
+
+const stripMax256 = 8
+
+// tile256 always stores 16 channels; the driver gives it memory for them.
+func (f *file) tile256(h int) {
+	const nv = 2
+	name := fmt.Sprintf("tileAVX2h%dx16", h)
+	f.text(name, "tile", fmt.Sprintf("computes %d pixels by 16 channels.", h))
+	acc := func(i, v int) string { return fmt.Sprintf("Y%d", i*nv+v) }
+	breg := func(v int) string { return fmt.Sprintf("Y%d", h*nv+v) }
+	var areg []string
+	for r := h*nv + nv; r < 16 && len(areg) < 2; r++ {
+		areg = append(areg, fmt.Sprintf("Y%d", r))
+	}
+	f.p("\tMOVQ p+0(FP), DI")
+	f.strides(h, oARS)
+	f.p("\tMOVQ %d(DI), AX", oInit)
+	for v := 0; v < nv; v++ {
+		f.p("\tVMOVUPS %d(AX), %s", v*32, acc(0, v))
+	}
+	for i := 1; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVMOVAPS %s, %s", acc(0, v), acc(i, v))
+		}
+	}
+	f.p("\tMOVQ %d(DI), BX", oB)
+	f.p("\tMOVQ %d(DI), SI", oOffs)
+	f.p("\tMOVQ %d(DI), DX", oSegs)
+	f.p("segment:")
+	f.p("\tMOVQ %d(DI), AX", oA)
+	f.p("\tADDQ (SI), AX")
+	f.p("\tADDQ $8, SI")
+	f.p("\tMOVQ %d(DI), CX", oK)
+	f.p("step:")
+	for v := 0; v < nv; v++ {
+		f.p("\tVMOVUPS %d(BX), %s", v*32, breg(v))
+	}
+	for i := 0; i < h; i++ {
+		a := areg[i%len(areg)]
+		f.p("\tVBROADCASTSS %s, %s", rowAddr("AX", i), a)
+		for v := 0; v < nv; v++ {
+			f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+		}
+	}
+	f.p("\tADDQ $4, AX")
+	f.p("\tADDQ $64, BX")
+	f.p("\tDECQ CX")
+	f.p("\tJNE step")
+	f.p("\tDECQ DX")
+	f.p("\tJNE segment")
+	f.p("\tMOVQ %d(DI), AX", oRes)
+	f.p("\tTESTQ AX, AX")
+	f.p("\tJEQ limit")
+	f.p("\tMOVQ %d(DI), CX", oLDR)
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVADDPS %d(AX), %s, %s", v*32, acc(i, v), acc(i, v))
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("limit:")
+	var sums []string
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			sums = append(sums, acc(i, v))
+		}
+	}
+	f.activate("Y", sums, [4]string{"Y12", "Y13", "Y14", "Y15"}, oP, oQ, oMode)
+	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
+	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVMAXPS %s, %s, %s", acc(i, v), breg(0), acc(i, v))
+			f.p("\tVMINPS %s, %s, %s", acc(i, v), areg[0], acc(i, v))
+			f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*32)
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+// strip256 takes whole blocks of 8 channels; the driver runs the rest in Go.
+func (f *file) strip256(op string, h int) {
+	name := fmt.Sprintf("strip%sAVX2h%d", op, h)
+	what := "multiplies and adds"
+	if op == "Max" {
+		what = "takes the maximum of"
+	}
+	f.text(name, "strip", fmt.Sprintf("%s %d pixels.", what, h))
+	acc := func(i int) string { return fmt.Sprintf("Y%d", i) }
+	f.p("\tMOVQ p+0(FP), DI")
+	f.strides(h, sXS)
+	f.p("\tVBROADCASTSS %d(DI), Y14", sLo)
+	f.p("\tVBROADCASTSS %d(DI), Y15", sHi)
+	f.p("\tXORQ DX, DX")
+	f.p("block:")
+	f.p("\tMOVQ %d(DI), AX", sInit)
+	f.p("\tVMOVUPS (AX)(DX*1), %s", acc(0))
+	for i := 1; i < h; i++ {
+		f.p("\tVMOVAPS %s, %s", acc(0), acc(i))
+	}
+	f.p("\tMOVQ %d(DI), BX", sW)
+	f.p("\tADDQ DX, BX")
+	f.p("\tMOVQ %d(DI), SI", sOffs)
+	f.p("\tMOVQ %d(DI), CX", sTaps)
+	f.p("tap:")
+	f.p("\tMOVQ %d(DI), AX", sX)
+	f.p("\tADDQ (SI), AX")
+	f.p("\tADDQ DX, AX")
+	if op == "Mul" {
+		f.p("\tMOVQ 8(SI), R15")
+		f.p("\tVMOVUPS (BX)(R15*1), Y12")
+	}
+	f.p("\tADDQ $16, SI")
+	for i := 0; i < h; i++ {
+		if op == "Mul" {
+			f.p("\tVFMADD231PS %s, Y12, %s", rowAddr("AX", i), acc(i))
+			continue
+		}
+		f.p("\tVCMPPS $3, %s, %s, Y12", acc(i), acc(i))
+		f.p("\tVMAXPS %s, %s, Y13", rowAddr("AX", i), acc(i))
+		f.p("\tVBLENDVPS Y12, %s, Y13, %s", acc(i), acc(i))
+	}
+	f.p("\tDECQ CX")
+	f.p("\tJNE tap")
+	var sums []string
+	for i := 0; i < h; i++ {
+		sums = append(sums, acc(i))
+	}
+	f.activate("Y", sums, [4]string{"Y10", "Y11", "Y12", "Y13"}, sP, sQ, sMode)
+	f.p("\tMOVQ %d(DI), AX", sC)
+	f.p("\tADDQ DX, AX")
+	f.p("\tMOVQ %d(DI), CX", sLDC)
+	for i := 0; i < h; i++ {
+		f.p("\tVMAXPS %s, Y14, %s", acc(i), acc(i))
+		f.p("\tVMINPS %s, Y15, %s", acc(i), acc(i))
+		f.p("\tVMOVUPS %s, (AX)", acc(i))
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tADDQ $32, DX")
+	f.p("\tSUBQ $8, %d(DI)", sN)
+	f.p("\tJGT block")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}

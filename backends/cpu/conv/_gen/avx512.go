@@ -1,0 +1,266 @@
+package main
+
+import "fmt"
+
+func avx512(dir string) {
+	f := &file{}
+	for h := 1; h <= 14; h++ {
+		f.tile512(h, 2)
+		f.tile512(h, 1)
+	}
+	f.write(dir, "tile_avx512_amd64", tileHeader,
+		table("tileAVX512x32", "tile", "are the kernels of 32 channels, by pixels.", func(h int) string { return fmt.Sprintf("tileAVX512h%dx32", h) }, 14)+
+			table("tileAVX512x16", "tile", "are the kernels of 16 channels, by pixels.", func(h int) string { return fmt.Sprintf("tileAVX512h%dx16", h) }, 14))
+	s := &file{}
+	for _, op := range []string{"Mul", "Max"} {
+		for h := 1; h <= stripMax512; h++ {
+			s.strip512(op, h)
+		}
+	}
+	s.write(dir, "strip_avx512_amd64", stripHeader,
+		table("stripMulAVX512", "strip", "multiply and add, by pixels.", func(h int) string { return fmt.Sprintf("stripMulAVX512h%d", h) }, stripMax512)+
+			table("stripMaxAVX512", "strip", "take the maximum, by pixels.", func(h int) string { return fmt.Sprintf("stripMaxAVX512h%d", h) }, stripMax512))
+}
+
+const stripMax512 = 8
+
+func (f *file) tile512(h, nv int) {
+	name := fmt.Sprintf("tileAVX512h%dx%d", h, nv*16)
+	f.text(name, "tile", fmt.Sprintf("computes %d pixels by %d channels.", h, nv*16))
+	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*nv+v) }
+	breg := func(v int) string { return fmt.Sprintf("Z%d", h*nv+v) }
+	var areg []string
+	for r := h*nv + nv; r < 32 && len(areg) < 4; r++ {
+		areg = append(areg, fmt.Sprintf("Z%d", r))
+	}
+	f.p("\tMOVQ p+0(FP), DI")
+	f.strides(h, oARS)
+	f.p("\tMOVQ $-1, R15")
+	f.p("\tMOVQ %d(DI), CX", oCols)
+	f.p("\tBZHIQ CX, R15, R15")
+	for v := 0; v < nv; v++ {
+		f.p("\tKMOVW R15, K%d", v+1)
+		if v+1 < nv {
+			f.p("\tSHRQ $16, R15")
+		}
+	}
+	f.p("\tMOVQ %d(DI), AX", oInit)
+	for v := 0; v < nv; v++ {
+		f.p("\tVMOVUPS %d(AX), %s", v*64, acc(0, v))
+	}
+	for i := 1; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVMOVAPS %s, %s", acc(0, v), acc(i, v))
+		}
+	}
+	f.p("\tMOVQ %d(DI), BX", oB)
+	f.p("\tMOVQ %d(DI), SI", oOffs)
+	f.p("\tMOVQ %d(DI), DX", oSegs)
+	f.p("segment:")
+	f.p("\tMOVQ %d(DI), AX", oA)
+	f.p("\tADDQ (SI), AX")
+	f.p("\tADDQ $8, SI")
+	f.p("\tMOVQ %d(DI), CX", oK)
+	step := func(at int) {
+		for v := 0; v < nv; v++ {
+			f.p("\tVMOVUPS %d(BX), %s", at*64*nv+v*64, breg(v))
+		}
+		for v := 0; v < nv && h >= 4; v++ {
+			f.p("\tPREFETCHT0 %d(BX)", 64*nv*12+at*64*nv+v*64)
+		}
+		for i := 0; i < h; i++ {
+			a := areg[i%len(areg)]
+			addr := rowAddr("AX", i)
+			if at > 0 {
+				addr = fmt.Sprintf("%d%s", 4*at, addr)
+			}
+			if nv == 1 {
+				f.p("\tVFMADD231PS.BCST %s, %s, %s", addr, breg(0), acc(i, 0))
+				continue
+			}
+			f.p("\tVBROADCASTSS %s, %s", addr, a)
+			for v := 0; v < nv; v++ {
+				f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+			}
+		}
+	}
+	f.p("\tSUBQ $2, CX")
+	f.p("\tJLT odd")
+	f.p("pair:")
+	step(0)
+	step(1)
+	f.p("\tADDQ $8, AX")
+	f.p("\tADDQ $%d, BX", 2*64*nv)
+	f.p("\tSUBQ $2, CX")
+	f.p("\tJGE pair")
+	f.p("odd:")
+	f.p("\tADDQ $2, CX")
+	f.p("\tJEQ next")
+	step(0)
+	f.p("\tADDQ $%d, BX", 64*nv)
+	f.p("next:")
+	f.p("\tDECQ DX")
+	f.p("\tJNE segment")
+
+	f.p("\tMOVQ %d(DI), AX", oRes)
+	f.p("\tTESTQ AX, AX")
+	f.p("\tJEQ limit")
+	f.p("\tMOVQ %d(DI), CX", oLDR)
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVADDPS %d(AX), %s, K%d, %s", v*64, acc(i, v), v+1, acc(i, v))
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("limit:")
+	var sums []string
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			sums = append(sums, acc(i, v))
+		}
+	}
+	spare := breg(nv - 1)
+	if nv == 1 {
+		spare = areg[2]
+	}
+	f.activate("Z", sums, [4]string{breg(0), areg[0], areg[1], spare}, oP, oQ, oMode)
+	// The sum is the second source, so that NaN comes through.
+	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
+	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVMAXPS %s, %s, %s", acc(i, v), breg(0), acc(i, v))
+			f.p("\tVMINPS %s, %s, %s", acc(i, v), areg[0], acc(i, v))
+			f.p("\tVMOVUPS %s, K%d, %d(AX)", acc(i, v), v+1, v*64)
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+func (f *file) strip512(op string, h int) {
+	name := fmt.Sprintf("strip%sAVX512h%d", op, h)
+	what := "multiplies and adds"
+	if op == "Max" {
+		what = "takes the maximum of"
+	}
+	f.text(name, "strip", fmt.Sprintf("%s %d pixels.", what, h))
+	acc := func(i int) string { return fmt.Sprintf("Z%d", i) }
+	f.p("\tMOVQ p+0(FP), DI")
+	f.strides(h, sXS)
+	f.p("\tVBROADCASTSS %d(DI), Z30", sLo)
+	f.p("\tVBROADCASTSS %d(DI), Z31", sHi)
+	f.p("\tXORQ DX, DX")
+	f.p("\tMOVQ $-1, CX")
+	f.p("\tKMOVW CX, K1")
+	f.p("block:")
+	f.p("\tMOVQ %d(DI), CX", sN)
+	f.p("\tCMPQ CX, $16")
+	f.p("\tJGE whole")
+	f.p("\tMOVQ $-1, AX")
+	f.p("\tBZHIQ CX, AX, AX")
+	f.p("\tKMOVW AX, K1")
+	f.p("whole:")
+	f.p("\tMOVQ %d(DI), AX", sInit)
+	f.p("\tVMOVUPS.Z (AX)(DX*1), K1, %s", acc(0))
+	for i := 1; i < h; i++ {
+		f.p("\tVMOVAPS %s, %s", acc(0), acc(i))
+	}
+	f.p("\tMOVQ %d(DI), BX", sW)
+	f.p("\tADDQ DX, BX")
+	f.p("\tMOVQ %d(DI), SI", sOffs)
+	f.p("\tMOVQ %d(DI), CX", sTaps)
+	f.p("tap:")
+	f.p("\tMOVQ %d(DI), AX", sX)
+	f.p("\tADDQ (SI), AX")
+	f.p("\tADDQ DX, AX")
+	if op == "Mul" {
+		f.p("\tMOVQ 8(SI), R15")
+		f.p("\tVMOVUPS.Z (BX)(R15*1), K1, Z28")
+	}
+	f.p("\tADDQ $16, SI")
+	for i := 0; i < h; i++ {
+		if op == "Mul" {
+			f.p("\tVFMADD231PS %s, Z28, K1, %s", rowAddr("AX", i), acc(i))
+			continue
+		}
+		// Where the maximum so far is NaN it stays; a NaN that comes in is the second source, which wins.
+		f.p("\tVCMPPS $7, %s, %s, K1, K2", acc(i), acc(i))
+		f.p("\tVMAXPS %s, %s, K2, %s", rowAddr("AX", i), acc(i), acc(i))
+	}
+	f.p("\tDECQ CX")
+	f.p("\tJNE tap")
+	var sums []string
+	for i := 0; i < h; i++ {
+		sums = append(sums, acc(i))
+	}
+	f.activate("Z", sums, [4]string{"Z26", "Z27", "Z28", "Z29"}, sP, sQ, sMode)
+	f.p("\tMOVQ %d(DI), AX", sC)
+	f.p("\tADDQ DX, AX")
+	f.p("\tMOVQ %d(DI), CX", sLDC)
+	for i := 0; i < h; i++ {
+		f.p("\tVMAXPS %s, Z30, %s", acc(i), acc(i))
+		f.p("\tVMINPS %s, Z31, %s", acc(i), acc(i))
+		f.p("\tVMOVUPS %s, K1, (AX)", acc(i))
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tADDQ $64, DX")
+	f.p("\tSUBQ $16, %d(DI)", sN)
+	f.p("\tJGT block")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+// activate applies the mode to registers; t are four that are free. Labels are unique because it stands once in a function.
+func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode int) {
+	xor := map[string]string{"Z": "VPXORD", "Y": "VXORPS"}[letter]
+	f.p("\tMOVQ %d(DI), CX", mode)
+	f.p("\tTESTQ CX, CX")
+	f.p("\tJEQ plain")
+	f.p("\tVBROADCASTSS %d(DI), %s", p, t[0])
+	f.p("\tCMPQ CX, $%d", modeLeaky)
+	f.p("\tJEQ leaky")
+	f.p("\tVBROADCASTSS %d(DI), %s", q, t[1])
+	f.p("\tCMPQ CX, $%d", modeSwish)
+	f.p("\tJEQ swish")
+	for _, r := range regs {
+		f.p("\tVFMADD213PS %s, %s, %s", t[1], t[0], r)
+	}
+	f.p("\tJMP plain")
+	f.p("swish:")
+	f.p("\t%s %s, %s, %s", xor, t[3], t[3], t[3])
+	w := map[string]string{"Z": "512", "Y": "256"}[letter]
+	for _, r := range regs {
+		f.p("\tVMOVAPS %s, %s", r, t[2])
+		f.p("\tVFMADD213PS %s, %s, %s", t[1], t[0], t[2])
+		f.p("\tVMAXPS %s, %s, %s", t[2], t[3], t[2])
+		f.p("\tVMINPS ·ones%s(SB), %s, %s", w, t[2], t[2])
+		// A factor of zero gives zero also for an infinite x; a factor of NaN has become 1, and x is NaN itself.
+		if letter == "Z" {
+			f.p("\tVCMPPS $4, %s, %s, K3", t[3], t[2])
+			f.p("\tVMULPS.Z %s, %s, K3, %s", t[2], r, r)
+		} else {
+			f.p("\tVMULPS %s, %s, %s", t[2], r, r)
+			f.p("\tVCMPPS $4, %s, %s, %s", t[3], t[2], t[2])
+			f.p("\tVANDPS %s, %s, %s", t[2], r, r)
+		}
+	}
+	f.p("\tJMP plain")
+	f.p("leaky:")
+	f.p("\t%s %s, %s, %s", xor, t[1], t[1], t[1])
+	for _, r := range regs {
+		f.p("\tVMINPS %s, %s, %s", r, t[1], t[2])
+		f.p("\tVMAXPS %s, %s, %s", r, t[1], r)
+		f.p("\tVFMADD231PS %s, %s, %s", t[0], t[2], r)
+	}
+	f.p("plain:")
+}

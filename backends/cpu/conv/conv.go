@@ -1,0 +1,700 @@
+package conv
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/par"
+)
+
+// Spec is a convolution of images [N, H, W, C] by M filters, or a transposed one. All sizes are those of one call; OH and OW follow
+// from the others and are given.
+type Spec struct {
+	N, H, W, C, M  int
+	KH, KW         int
+	SH, SW, DH, DW int
+	Top, Left      int // padding before; what is needed behind follows from the output
+	OH, OW         int
+	Groups         int
+	Transposed     bool
+}
+
+// Act is what happens to a sum, after the residual is added.
+type Act struct {
+	Mode   Mode
+	P, Q   float32
+	Lo, Hi float32 // limits, applied last
+}
+
+// Mode is the form of an activation.
+type Mode int
+
+// The modes.
+const (
+	Plain  Mode = plain
+	Linear Mode = linear // P x + Q
+	Swish  Mode = swish  // x times P x + Q limited to 0 and 1
+	Leaky  Mode = leaky  // max(x, 0) + P min(x, 0)
+)
+
+// NoAct changes nothing.
+var NoAct = Act{Lo: least, Hi: most}
+
+// Filter is a packed filter. Any number of goroutines may use it.
+type Filter struct {
+	k      *kernels
+	spec   Spec // of which N, H, W, OH and OW do not matter
+	phases []phase
+	dw     []float32 // depthwise: [KH KW, C]
+	data   []float32
+	strips int // groups of panels
+}
+
+// phase is one convolution: of a transposed one there is one for each residue of the stride.
+type phase struct {
+	oy, ox int // first output pixel
+	segs   []segment
+	k      int // steps of a segment
+	b      int // start of the panels in data
+	group  int // floats of the panels of one group
+}
+
+// segment is a run of k values of A: k = C, or KW C where neighbouring taps touch.
+type segment struct{ dy, dx int }
+
+// Depthwise reports whether every channel has a filter of its own.
+func (s *Spec) Depthwise() bool { return s.Groups == s.C && s.M == s.C && s.C > 1 && !s.Transposed }
+
+// Check returns why a spec cannot be computed here.
+func (s *Spec) Check() error {
+	if s.Groups < 1 || s.C%s.Groups != 0 || s.M%s.Groups != 0 || s.KH < 1 || s.KW < 1 || s.SH < 1 || s.SW < 1 || s.DH < 1 || s.DW < 1 ||
+		s.N < 0 || s.H < 0 || s.W < 0 || s.C < 1 || s.M < 1 || s.OH < 0 || s.OW < 0 || s.Top < 0 || s.Left < 0 {
+		return fmt.Errorf("conv: %+v", *s)
+	}
+	return nil
+}
+
+// Pack packs a filter for the best kernels of an instruction set. The weights are [M, C/Groups, KH, KW] contiguous, of a transposed
+// convolution [C, M/Groups, KH, KW]. Scale, if not nil, multiplies the filter of each output channel.
+func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	cg, mg := s.C/s.Groups, s.M/s.Groups
+	if n, ok := mem.Mul(s.C, mg, s.KH, s.KW); !ok || len(w) != n {
+		return nil, fmt.Errorf("conv: %d weights for %+v", len(w), s)
+	}
+	f := &Filter{k: kernelsFor(isa), spec: s}
+	get := func(o, c, ky, kx int) float32 { // c within the group
+		var v float32
+		if s.Transposed {
+			v = w[(((o/mg*cg+c)*mg+o%mg)*s.KH+ky)*s.KW+kx]
+		} else {
+			v = w[((o*cg+c)*s.KH+ky)*s.KW+kx]
+		}
+		if scale != nil {
+			v *= scale[o]
+		}
+		return v
+	}
+	if s.Depthwise() {
+		f.dw = alignedFloats(s.KH * s.KW * s.C)
+		for ky := range s.KH {
+			for kx := range s.KW {
+				for c := range s.C {
+					f.dw[(ky*s.KW+kx)*s.C+c] = get(c, 0, ky, kx)
+				}
+			}
+		}
+		return f, nil
+	}
+	if !s.Transposed {
+		f.phases = []phase{convPhase(&s, cg)}
+	} else {
+		f.phases = transposedPhases(&s, cg)
+	}
+	nr := f.k.nr
+	panels := (mg + nr - 1) / nr
+	total := 0
+	for i := range f.phases {
+		ph := &f.phases[i]
+		ph.b = total
+		ph.group = panels * nr * ph.k * len(ph.segs)
+		total += ph.group * s.Groups
+	}
+	f.data = alignedFloats(total)
+	for i := range f.phases {
+		ph := &f.phases[i]
+		taps := ph.k / cg // of a segment
+		for g := range s.Groups {
+			for p := range panels {
+				out := f.data[ph.b+g*ph.group+p*nr*ph.k*len(ph.segs):]
+				row := 0
+				for _, sg := range ph.segs {
+					for t := range taps {
+						ky, kx := s.tap(ph, sg, t)
+						for c := range cg {
+							// A last panel of half the width is packed as such: its rows are nr/2 long.
+							width := f.k.width(mg - p*nr)
+							for j := range min(mg-p*nr, nr) {
+								out[row*width+j] = get(g*mg+p*nr+j, c, ky, kx)
+							}
+							row++
+						}
+					}
+				}
+			}
+		}
+	}
+	return f, nil
+}
+
+// width returns the channels of a panel of which live remain.
+func (k *kernels) width(live int) int {
+	if k.half != nil && live <= k.nr/2 {
+		return k.nr / 2
+	}
+	return k.nr
+}
+
+func alignedFloats(n int) []float32 {
+	b := mem.Bytes(max(n, 1) * 4)
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), max(n, 1))[:n]
+}
+
+// tap returns which element of the kernel tap t of a segment is.
+func (s *Spec) tap(ph *phase, sg segment, t int) (ky, kx int) {
+	if !s.Transposed {
+		return (sg.dy + s.Top) / s.DH, (sg.dx+s.Left)/s.DW + t
+	}
+	return (ph.oy + s.Top - sg.dy*s.SH) / s.DH, (ph.ox + s.Left - sg.dx*s.SW) / s.DW
+}
+
+func convPhase(s *Spec, cg int) phase {
+	ph := phase{k: cg}
+	merge := s.DW == 1 && s.Groups == 1
+	if merge {
+		ph.k = s.KW * cg
+	}
+	for ky := range s.KH {
+		for kx := range s.KW {
+			if merge && kx > 0 {
+				break
+			}
+			ph.segs = append(ph.segs, segment{ky*s.DH - s.Top, kx*s.DW - s.Left})
+		}
+	}
+	return ph
+}
+
+// transposedPhases: output pixel y is fed by the taps ky for which y + Top - ky DH is a multiple of SH; the quotient is the input
+// pixel. The taps that pixels of one residue have are the same, at the same distances.
+func transposedPhases(s *Spec, cg int) []phase {
+	var list []phase
+	for oy := range min(s.SH, max(s.OH, 1)) {
+		for ox := range min(s.SW, max(s.OW, 1)) {
+			ph := phase{oy: oy, ox: ox, k: cg}
+			for ky := range s.KH {
+				y := oy + s.Top - ky*s.DH
+				if floorMod(y, s.SH) != 0 {
+					continue
+				}
+				for kx := range s.KW {
+					x := ox + s.Left - kx*s.DW
+					if floorMod(x, s.SW) == 0 {
+						ph.segs = append(ph.segs, segment{floorDiv(y, s.SH), floorDiv(x, s.SW)})
+					}
+				}
+			}
+			list = append(list, ph)
+		}
+	}
+	return list
+}
+
+func floorDiv(a, b int) int {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+func floorMod(a, b int) int { return a - floorDiv(a, b)*b }
+
+// Args are the operands of a run: images and results contiguous, [N, H, W, C] and [N, OH, OW, M]. Bias has M numbers; it and Residual
+// may be nil.
+type Args struct {
+	X        []float32
+	Y        []float32
+	Residual []float32
+	Bias     []float32
+	Act      Act
+	// Post, if not nil, is applied to every finished pixel of Y, all of its channels at a time; i is its position.
+	Post func(i int, y []float32)
+	// Load, if not nil, stands for X: it copies n floats from position i of the image on.
+	Load func(dst []float32, i int)
+	// Store, if not nil, takes the pixels that would go to Y, at position i on.
+	Store func(i int, y []float32)
+	// Stop, if not nil, is asked between blocks whether the run shall end.
+	Stop func() bool
+}
+
+// Plan is a convolution of a fixed size. One goroutine at a time runs it; after the first run it allocates nothing.
+type Plan struct {
+	f       *Filter
+	s       Spec
+	k       *kernels
+	threads int
+	args    *Args
+	init    []float32 // bias, padded to panels, group by group
+	works   []work    // the phases of this size
+	cur     *work
+	workers []scratch
+	dw      *depthwise
+}
+
+// work is a phase for a size.
+type work struct {
+	ph         *phase
+	rows, cols int // of output pixels
+	copied     bool
+	flat       bool // all pixels of all images are one row
+	offs       []int
+	padLeft    int
+	width      int // pixels of a row in scratch
+	dyMin      int
+	dyRows     int // rows of input that a row of output needs
+	block      int // rows of output of a job
+	blocks     int
+	panels     int // of a group, per job
+	cuts       int // of the panels of a group
+}
+
+// scratch is what one worker owns.
+type scratch struct {
+	t    tile
+	s    strip
+	rows []float32 // padded input
+	out  []float32 // a tile's pixels, where Y cannot take them
+	edge []float32 // a tile of whole panels
+	_    [64]byte
+}
+
+// NewPlan prepares a size for a packed filter.
+func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	t := f.spec
+	t.N, t.H, t.W, t.OH, t.OW = s.N, s.H, s.W, s.OH, s.OW
+	if t != s {
+		return nil, fmt.Errorf("conv: a filter packed for %+v used for %+v", f.spec, s)
+	}
+	p := &Plan{f: f, s: s, k: f.k, threads: threads}
+	if s.Depthwise() {
+		p.dw = newDepthwise(p)
+		return p, nil
+	}
+	mg := s.M / s.Groups
+	panels := (mg + p.k.nr - 1) / p.k.nr
+	p.init = alignedFloats(s.Groups * panels * p.k.nr)
+	workers := par.Workers(threads, 1<<30)
+	for i := range f.phases {
+		w := p.work(&f.phases[i], panels, workers)
+		if w.rows > 0 && w.cols > 0 {
+			p.works = append(p.works, w)
+		}
+	}
+	return p, nil
+}
+
+// Targets of the blocking, in floats: a block's padded input should stay in L2 beside a share of the filter.
+const (
+	scratchFloats = 96 << 10
+	panelFloats   = 160 << 10
+)
+
+func (p *Plan) work(ph *phase, panels, workers int) work {
+	s := &p.s
+	w := work{ph: ph, rows: s.OH, cols: s.OW}
+	sy, sx := s.SH, s.SW
+	if s.Transposed {
+		w.rows, w.cols = ceilDiv(s.OH-ph.oy, s.SH), ceilDiv(s.OW-ph.ox, s.SW)
+		sy, sx = 1, 1
+	}
+	dxMin, dxMax, dyMin, dyMax := 0, 0, 0, 0
+	for i, sg := range ph.segs {
+		right := sg.dx + ph.k/(s.C/s.Groups) - 1
+		if i == 0 {
+			dxMin, dxMax, dyMin, dyMax = sg.dx, right, sg.dy, sg.dy
+		}
+		dxMin, dxMax, dyMin, dyMax = min(dxMin, sg.dx), max(dxMax, right), min(dyMin, sg.dy), max(dyMax, sg.dy)
+	}
+	w.padLeft = max(0, -dxMin)
+	w.dyMin, w.dyRows = dyMin, dyMax-dyMin+1
+	w.width = w.padLeft + max(s.W, (w.cols-1)*sx+dxMax+1)
+	w.copied = w.padLeft > 0 || w.width > s.W || dyMin < 0 || (w.rows-1)*sy+dyMax >= s.H
+	if !w.copied {
+		w.width = s.W
+	}
+	w.flat = !w.copied && sy == 1 && sx == 1 && s.KH == 1 && s.KW == 1 && s.OH == s.H && s.OW == s.W && !s.Transposed
+	for _, sg := range ph.segs {
+		w.offs = append(w.offs, ((sg.dy-dyMin)*w.width+sg.dx+w.padLeft)*s.C*4)
+	}
+	if !w.copied { // offsets from the first pixel of the image
+		for i, sg := range ph.segs {
+			w.offs[i] = (sg.dy*w.width + sg.dx) * s.C * 4
+		}
+	}
+	if w.flat {
+		w.cols, w.rows = s.N*s.OH*s.OW, 1
+	}
+	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
+	perPanel := max(ph.k*max(len(ph.segs), 1)*p.k.nr, 1)
+	w.panels = min(max(panelFloats/perPanel, 1), panels)
+	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
+	w.cuts = ceilDiv(panels, w.panels)
+
+	// Rows of a job (pixels where flat): few enough for scratch memory and for every worker to have several jobs.
+	images := s.N
+	unit := 1
+	if w.flat {
+		images, unit = 1, p.k.mr
+	}
+	units := ceilDiv(w.rows, 1)
+	if w.flat {
+		units = ceilDiv(w.cols, unit)
+	}
+	w.block = units
+	if w.copied {
+		rowFloats := max(w.width*s.C, 1)
+		w.block = max((scratchFloats/rowFloats-w.dyRows)/sy+1, 1)
+		w.block = min(w.block, units)
+	}
+	if workers > 1 {
+		const jobs = 4 // a worker
+		want := ceilDiv(jobs*workers, max(images, 1))
+		if limit := max(units/want, 1); w.block > limit {
+			w.block = limit
+		}
+		// A job of a few microseconds is not worth its start.
+		macs := float64(ph.k*max(len(ph.segs), 1)) * float64(s.M)
+		if !w.flat {
+			macs *= float64(w.cols)
+		} else {
+			macs *= float64(unit)
+		}
+		const least = 1 << 20 // multiply-adds
+		w.block = min(max(w.block, int(least/max(macs, 1))), units)
+	}
+	w.block = max(w.block, 1)
+	w.blocks = ceilDiv(units, w.block)
+	if workers > 1 && w.blocks*images < 2*workers && w.cuts < panels && w.blocks*images%workers != 0 {
+		w.panels = max(panels/(2*workers), 1)
+		w.cuts = ceilDiv(panels, w.panels)
+	}
+	if w.flat {
+		w.block *= unit
+	}
+	return w
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// Run computes.
+func (p *Plan) Run(a *Args) {
+	s := &p.s
+	if s.N == 0 || s.OH == 0 || s.OW == 0 {
+		return
+	}
+	p.args = a
+	if p.dw != nil {
+		p.dw.run(a)
+		p.args = nil
+		return
+	}
+	mg := s.M / s.Groups
+	stride := len(p.init) / s.Groups
+	for g := range s.Groups {
+		if a.Bias != nil {
+			copy(p.init[g*stride:], a.Bias[g*mg:(g+1)*mg])
+		} else {
+			clear(p.init[g*stride : g*stride+mg])
+		}
+	}
+	for i := range p.works {
+		p.cur = &p.works[i]
+		n := p.jobs()
+		for len(p.workers) < par.Workers(p.threads, n) {
+			p.workers = append(p.workers, scratch{})
+		}
+		par.Run(p.threads, n, p)
+	}
+	p.args = nil
+}
+
+// jobs returns the number of jobs of the current work. With several cuts of the panels, each job does one.
+func (p *Plan) jobs() int {
+	w := p.cur
+	images := p.s.N
+	if w.flat {
+		images = 1
+	}
+	n := images * w.blocks
+	if p.split() {
+		n *= w.cuts
+	}
+	return n
+}
+
+// split reports whether cuts of the panels are jobs of their own, instead of a loop in each.
+func (p *Plan) split() bool {
+	w := p.cur
+	images := p.s.N
+	if w.flat {
+		images = 1
+	}
+	return w.cuts > 1 && images*w.blocks < 2*par.Workers(p.threads, 1<<30) && p.args.Post == nil && p.args.Store == nil
+}
+
+// Do computes one job: a block of rows of an image.
+func (p *Plan) Do(worker, job int) {
+	a := p.args
+	if a.Stop != nil && a.Stop() {
+		return
+	}
+	w, s := p.cur, &p.s
+	cuts := w.cuts
+	if a.Store != nil { // a pixel leaves when all of its channels are there
+		cuts = 1
+	}
+	cut0, cut1 := 0, cuts
+	if p.split() {
+		cut0 = job % w.cuts
+		cut1 = cut0 + 1
+		job /= w.cuts
+	}
+	block, image := job%w.blocks, job/w.blocks
+	sc := &p.workers[worker]
+	mg, cg := s.M/s.Groups, s.C/s.Groups
+	panelsAll := ceilDiv(mg, p.k.nr)
+
+	t := &sc.t
+	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.ph.k
+	t.lo, t.hi, t.p, t.q, t.mode = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode)
+	sy, sx, oy, ox, stepY, stepX := s.SH, s.SW, 0, 0, 1, 1
+	if s.Transposed {
+		sy, sx, oy, ox, stepY, stepX = 1, 1, w.ph.oy, w.ph.ox, s.SH, s.SW
+	}
+	t.ars = sx * s.C * 4
+
+	// finishing a tile outside Y
+	direct := a.Store == nil
+	if !direct {
+		sc.need(&sc.out, p.k.mr*s.M)
+	}
+	if !p.k.masks {
+		sc.need(&sc.edge, 2*p.k.mr*p.k.nr)
+	}
+	first, last := block*w.block, min((block+1)*w.block, w.rows)
+	if w.flat {
+		first, last = 0, 1
+	}
+	var base unsafe.Pointer // of the pixel at row 0, column 0 of the block
+	switch {
+	case w.copied:
+		base = p.copyRows(sc, image, first, last, sy)
+	case a.Load != nil:
+		base = p.loadRows(sc, image, block, first, last, sy)
+	default:
+		base = unsafe.Pointer(unsafe.SliceData(a.X[image*s.H*s.W*s.C:]))
+	}
+	for cut := cut0; cut < cut1; cut++ {
+		p0, p1 := cut*w.panels, min((cut+1)*w.panels, panelsAll)
+		if cuts == 1 {
+			p1 = panelsAll
+		}
+		for row := first; row < last; row++ {
+			c0, c1 := 0, w.cols
+			if w.flat {
+				c0, c1 = block*w.block, min((block+1)*w.block, w.cols)
+			}
+			strips := ceilDiv(c1-c0, p.k.mr)
+			low, rem := (c1-c0)/strips, (c1-c0)%strips
+			col := c0
+			for st := range strips {
+				h := low
+				if st < rem {
+					h++
+				}
+				var from int
+				switch {
+				case w.copied:
+					from = ((row-first)*sy*w.width + col*sx) * s.C
+				case a.Load != nil && w.flat:
+					from = (col - c0) * s.C
+				case a.Load != nil:
+					from = ((row-first)*sy*w.width + col*sx) * s.C
+				default:
+					from = (row*sy*w.width + col*sx) * s.C
+				}
+				pixel := (image*s.OH+oy+row*stepY)*s.OW + ox + col*stepX
+				for g := range s.Groups {
+					t.a = unsafe.Add(base, (from+g*cg)*4)
+					if t.segs == 0 {
+						p.bare(sc, g, p0, p1, h, pixel, stepX)
+						continue
+					}
+					p.panels(sc, g, p0, p1, h, pixel, stepX)
+				}
+				if (a.Post != nil || !direct) && cut == cuts-1 {
+					p.post(sc, h, pixel, stepX)
+				}
+				col += h
+			}
+		}
+	}
+}
+
+// panels runs one strip of pixels against panels of a group.
+func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX int) {
+	a, s, w, k := p.args, &p.s, p.cur, p.k
+	t := &sc.t
+	mg := s.M / s.Groups
+	size := k.nr * w.ph.k * len(w.ph.segs)
+	stride := len(p.init) / s.Groups
+	for pn := p0; pn < p1; pn++ {
+		live := min(mg-pn*k.nr, k.nr)
+		ch := g*mg + pn*k.nr
+		t.b = unsafe.Pointer(&p.f.data[w.ph.b+g*w.ph.group+pn*size])
+		t.init = unsafe.Pointer(&p.init[g*stride+pn*k.nr])
+		t.cols = live
+		t.res = nil
+		if a.Residual != nil {
+			t.res, t.ldr = unsafe.Pointer(&a.Residual[pixel*s.M+ch]), stepX*s.M*4
+		}
+		if a.Store == nil {
+			t.c, t.ldc = unsafe.Pointer(&a.Y[pixel*s.M+ch]), stepX*s.M*4
+		} else {
+			t.c, t.ldc = unsafe.Pointer(&sc.out[ch]), s.M*4
+		}
+		f := k.wide[h]
+		if k.half != nil && live <= k.nr/2 {
+			f = k.half[h]
+		}
+		if k.masks || live == k.nr {
+			f(t)
+			continue
+		}
+		p.edge(sc, f, h, live)
+	}
+}
+
+// bare computes pixels that no tap reaches: of a transposed convolution whose stride is larger than its kernel.
+func (p *Plan) bare(sc *scratch, g, p0, p1, h, pixel, stepX int) {
+	a, s, k := p.args, &p.s, p.k
+	mg := s.M / s.Groups
+	init := p.init[g*len(p.init)/s.Groups:]
+	for i := range h {
+		at := (pixel + i*stepX) * s.M
+		for ch := p0 * k.nr; ch < min(p1*k.nr, mg); ch++ {
+			x := init[ch]
+			if a.Residual != nil {
+				x += a.Residual[at+g*mg+ch]
+			}
+			x = finish(x, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode))
+			if a.Store == nil {
+				a.Y[at+g*mg+ch] = x
+			} else {
+				sc.out[i*s.M+g*mg+ch] = x
+			}
+		}
+	}
+}
+
+// edge runs a kernel that knows no short panels, by way of scratch memory.
+func (p *Plan) edge(sc *scratch, f func(*tile), h, live int) {
+	t := &sc.t
+	nr := p.k.nr
+	c, ldc, res, ldr := t.c, t.ldc, t.res, t.ldr
+	t.c, t.ldc = unsafe.Pointer(&sc.edge[0]), nr*4
+	if res != nil {
+		from := sc.edge[p.k.mr*nr:]
+		for i := range h {
+			copy(from[i*nr:], unsafe.Slice((*float32)(unsafe.Add(res, i*ldr)), live))
+		}
+		t.res, t.ldr = unsafe.Pointer(&from[0]), nr*4
+	}
+	f(t)
+	for i := range h {
+		copy(unsafe.Slice((*float32)(unsafe.Add(c, i*ldc)), live), sc.edge[i*nr:])
+	}
+}
+
+// post finishes the pixels of a strip.
+func (p *Plan) post(sc *scratch, h, pixel, stepX int) {
+	a, m := p.args, p.s.M
+	for i := range h {
+		at := (pixel + i*stepX) * m
+		if a.Store == nil {
+			a.Post(at, a.Y[at:at+m])
+			continue
+		}
+		row := sc.out[i*m : (i+1)*m]
+		if a.Post != nil {
+			a.Post(at, row)
+		}
+		a.Store(at, row)
+	}
+}
+
+func (sc *scratch) need(v *[]float32, n int) {
+	if len(*v) < n {
+		*v = alignedFloats(n)
+	}
+}
+
+// copyRows copies the input rows that output rows first to last need, with zeros around them, and returns the first one.
+func (p *Plan) copyRows(sc *scratch, image, first, last, sy int) unsafe.Pointer {
+	w, s, a := p.cur, &p.s, p.args
+	y0 := first*sy + w.dyMin
+	y1 := (last-1)*sy + w.dyMin + w.dyRows
+	row := w.width * s.C
+	sc.need(&sc.rows, (y1-y0)*row+16)
+	left, body := w.padLeft*s.C, min(s.W, w.width-w.padLeft)*s.C
+	for y := y0; y < y1; y++ {
+		dst := sc.rows[(y-y0)*row : (y-y0+1)*row]
+		if y < 0 || y >= s.H {
+			clear(dst)
+			continue
+		}
+		clear(dst[:left])
+		from := (image*s.H + y) * s.W * s.C
+		if a.Load != nil {
+			a.Load(dst[left:left+body], from)
+		} else {
+			copy(dst[left:left+body], a.X[from:])
+		}
+		clear(dst[left+body:])
+	}
+	return unsafe.Pointer(&sc.rows[0])
+}
+
+// loadRows converts the input of a block that needs no padding.
+func (p *Plan) loadRows(sc *scratch, image, block, first, last, sy int) unsafe.Pointer {
+	w, s, a := p.cur, &p.s, p.args
+	from, n := 0, 0
+	if w.flat {
+		c0, c1 := block*w.block, min((block+1)*w.block, w.cols)
+		from, n = c0*s.C, (c1-c0)*s.C
+	} else {
+		from = (image*s.H + first*sy) * s.W * s.C
+		n = min((last-1-first)*sy+w.dyMin+w.dyRows, s.H-first*sy) * s.W * s.C
+	}
+	sc.need(&sc.rows, n+16)
+	a.Load(sc.rows[:n], from)
+	return unsafe.Pointer(&sc.rows[0])
+}

@@ -1,0 +1,372 @@
+package conv
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/ops"
+	opconv "github.com/tessera-go/tessera/ops/conv"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+func isas() []cpuinfo.ISA {
+	var list []cpuinfo.ISA
+	for _, n := range cpuinfo.Get().Names() {
+		isa, err := cpuinfo.ParseISA(n)
+		if err == nil {
+			list = append(list, isa)
+		}
+	}
+	return list
+}
+
+// The assembly reads the fields at these offsets.
+func TestOffsets(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("kernels in assembly exist for 64 bits")
+	}
+	var a tile
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 108, 112}, []uintptr{unsafe.Offsetof(a.a), unsafe.Offsetof(a.offs),
+		unsafe.Offsetof(a.b), unsafe.Offsetof(a.c), unsafe.Offsetof(a.init), unsafe.Offsetof(a.res), unsafe.Offsetof(a.ars), unsafe.Offsetof(a.ldc),
+		unsafe.Offsetof(a.ldr), unsafe.Offsetof(a.segs), unsafe.Offsetof(a.k), unsafe.Offsetof(a.cols), unsafe.Offsetof(a.lo), unsafe.Offsetof(a.hi),
+		unsafe.Offsetof(a.p), unsafe.Offsetof(a.q), unsafe.Offsetof(a.mode)})
+	var s strip
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88}, []uintptr{unsafe.Offsetof(s.x), unsafe.Offsetof(s.offs),
+		unsafe.Offsetof(s.w), unsafe.Offsetof(s.c), unsafe.Offsetof(s.init), unsafe.Offsetof(s.xs), unsafe.Offsetof(s.ldc), unsafe.Offsetof(s.taps),
+		unsafe.Offsetof(s.n), unsafe.Offsetof(s.lo), unsafe.Offsetof(s.hi), unsafe.Offsetof(s.p), unsafe.Offsetof(s.q), unsafe.Offsetof(s.mode)})
+}
+
+func randomOf(rng *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(rng.IntN(33)-16) / 8
+	}
+	return v
+}
+
+// oracle computes with the reference of package ops/conv.
+func oracle(t *testing.T, s Spec, x, w, bias, res []float32, act ops.Act) []float64 {
+	t.Helper()
+	e := matmul.Epilogue{Bias: bias != nil, Act: act}
+	win := opconv.Window{Stride: [3]int{s.SH, s.SW}, Dilation: [3]int{s.DH, s.DW}, Before: [3]int{s.Top, s.Left}}
+	cg, mg := s.C/s.Groups, s.M/s.Groups
+	in := []tensor.Tensor{tensor.Of(x, s.N, s.H, s.W, s.C)}
+	var op ops.Op
+	if s.Transposed {
+		in = append(in, tensor.Of(w, s.C, mg, s.KH, s.KW))
+		win.After = [3]int{(s.H-1)*s.SH + (s.KH-1)*s.DH + 1 - s.Top - s.OH, (s.W-1)*s.SW + (s.KW-1)*s.DW + 1 - s.Left - s.OW}
+		out := [3]int{}
+		for i := range 2 {
+			if win.After[i] < 0 {
+				out[i], win.After[i] = -win.After[i], 0
+			}
+		}
+		if res != nil {
+			e.Residual = matmul.ResidualBefore
+		}
+		op = opconv.Transposed{Window: win, OutPad: out, Groups: s.Groups, Layout: opconv.ChannelsLast, Epilogue: e}
+	} else {
+		in = append(in, tensor.Of(w, s.M, cg, s.KH, s.KW))
+		win.After = [3]int{(s.OH-1)*s.SH + (s.KH-1)*s.DH + 1 - s.Top - s.H, (s.OW-1)*s.SW + (s.KW-1)*s.DW + 1 - s.Left - s.W}
+		if res != nil {
+			e.Residual = matmul.ResidualBefore
+		}
+		op = opconv.Conv{Window: win, Groups: s.Groups, Layout: opconv.ChannelsLast, Epilogue: e}
+	}
+	if bias != nil {
+		in = append(in, tensor.Of(bias, s.M))
+	}
+	if res != nil {
+		in = append(in, tensor.Of(res, s.N, s.OH, s.OW, s.M))
+	}
+	specs := make([]tensor.Spec, len(in))
+	for i := range in {
+		specs[i] = in[i].Spec
+	}
+	out, err := op.Infer(specs)
+	require.NoError(t, err, "%+v", s)
+	require.Equal(t, []int{s.N, s.OH, s.OW, s.M}, out[0].Shape(), "%+v", s)
+	y := tensor.New(tensor.F32, out[0].Shape()...)
+	require.NoError(t, op.Reference([]tensor.Tensor{y}, in))
+	return y.Floats()
+}
+
+var actCases = []struct {
+	op  ops.Act
+	act Act
+}{
+	{ops.Act{}, NoAct},
+	{ops.Act{Kind: ops.ReLU}, Act{Lo: 0, Hi: most}},
+	{ops.Act{Kind: ops.Clip, P: -1, Q: 6}, Act{Lo: -1, Hi: 6}},
+	{ops.Act{Kind: ops.HardSwish}, Act{Mode: Swish, P: 1.0 / 6, Q: 0.5, Lo: least, Hi: most}},
+	{ops.Act{Kind: ops.LeakyReLU, P: 0.1}, Act{Mode: Leaky, P: 0.1, Lo: least, Hi: most}},
+	{ops.Act{Kind: ops.HardSigmoid, P: 0.2, Q: 0.5}, Act{Mode: Linear, P: 0.2, Q: 0.5, Lo: 0, Hi: 1}},
+}
+
+func cases() []Spec {
+	var list []Spec
+	add := func(n, h, w, c, m, k, stride, dilation, pad, groups int) {
+		out := func(in int) int { return (in+2*pad-(k-1)*dilation-1)/stride + 1 }
+		list = append(list, Spec{N: n, H: h, W: w, C: c, M: m, KH: k, KW: k, SH: stride, SW: stride, DH: dilation, DW: dilation, Top: pad, Left: pad,
+			OH: out(h), OW: out(w), Groups: groups})
+	}
+	for _, m := range []int{1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 64, 65} {
+		add(1, 5, 15, 3, m, 3, 1, 1, 1, 1)
+		add(2, 3, 9, 5, m, 1, 1, 1, 0, 1)
+	}
+	for w := 1; w < 32; w++ {
+		add(1, 2, w, 4, 18, 1, 1, 1, 0, 1)
+		add(1, 3, w, 2, 5, 3, 1, 1, 1, 1)
+	}
+	add(1, 9, 11, 4, 6, 3, 2, 1, 1, 1)
+	add(1, 9, 11, 4, 6, 1, 2, 1, 0, 1)
+	add(1, 9, 11, 4, 6, 3, 1, 2, 2, 1)
+	add(1, 9, 11, 4, 6, 3, 1, 1, 0, 1)
+	add(2, 9, 11, 8, 6, 3, 1, 1, 1, 2)
+	add(1, 9, 11, 6, 12, 3, 2, 1, 1, 3)
+	add(1, 4, 4, 3, 2, 5, 1, 1, 2, 1)
+	add(1, 1, 1, 40, 70, 1, 1, 1, 0, 1)
+	add(1, 2, 2, 2, 3, 3, 1, 1, 4, 1) // padding larger than the image: windows of nothing
+	for _, c := range []int{2, 7, 8, 9, 16, 17, 24, 33} {
+		add(1, 7, 9, c, c, 3, 1, 1, 1, c)
+		add(1, 7, 9, c, c, 3, 2, 1, 1, c)
+		add(2, 7, 19, c, c, 5, 1, 1, 2, c)
+	}
+	add(1, 7, 9, 6, 6, 3, 1, 2, 2, 6)
+	add(1, 2, 2, 5, 5, 3, 1, 1, 4, 5)
+	return list
+}
+
+func transposedCases() []Spec {
+	var list []Spec
+	for _, k := range []int{1, 2, 3, 4} {
+		for _, stride := range []int{1, 2, 3} {
+			for _, pad := range []int{0, 1} {
+				for _, g := range []int{1, 2} {
+					s := Spec{N: 2, H: 3, W: 5, C: 4, M: 6, KH: k, KW: k, SH: stride, SW: stride, DH: 1, DW: 1 + k%2, Top: pad, Left: pad, Groups: g, Transposed: true}
+					s.OH = (s.H-1)*stride + k - 2*pad
+					s.OW = (s.W-1)*stride + (k-1)*s.DW + 1 - 2*pad
+					if s.OH > 0 && s.OW > 0 {
+						list = append(list, s)
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// Every kernel, shape, activation and number of workers against the reference; the results of all numbers of workers have the same
+// bits, and nothing is written outside.
+func TestConv(t *testing.T) {
+	for _, isa := range isas() {
+		t.Run(isa.String(), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(7, 7))
+			for i, s := range append(cases(), transposedCases()...) {
+				ac := actCases[i%len(actCases)]
+				cg, mg := s.C/s.Groups, s.M/s.Groups
+				x := randomOf(rng, s.N*s.H*s.W*s.C)
+				w := randomOf(rng, s.C*mg*s.KH*s.KW)
+				_ = cg
+				var bias, res []float32
+				if i%2 == 0 {
+					bias = randomOf(rng, s.M)
+				}
+				if i%3 == 0 && !s.Depthwise() {
+					res = randomOf(rng, s.N*s.OH*s.OW*s.M)
+				}
+				want := oracle(t, s, x, w, bias, res, ac.op)
+				f, err := Pack(s, w, nil, isa)
+				require.NoError(t, err)
+				var first []float32
+				for _, threads := range []int{1, 2, 5} {
+					p, err := NewPlan(f, s, threads)
+					require.NoError(t, err)
+					n := s.N * s.OH * s.OW * s.M
+					guarded := make([]float32, n+64)
+					for j := range guarded {
+						guarded[j] = 12345
+					}
+					y := guarded[32 : 32+n]
+					args := &Args{X: x, Y: y, Bias: bias, Residual: res, Act: ac.act}
+					p.Run(args)
+					for j := range want {
+						require.InDelta(t, want[j], y[j], 1e-4+1e-5*math.Abs(want[j]), "%+v element %d", s, j)
+					}
+					for j := range 32 {
+						require.EqualValues(t, 12345, guarded[j])
+						require.EqualValues(t, 12345, guarded[32+n+j], "%+v", s)
+					}
+					if first == nil {
+						first = append([]float32{}, y...)
+					}
+					require.Equal(t, first, y, "%d threads", threads)
+					// By way of Load and Store.
+					clear(y)
+					args.Load = func(dst []float32, i int) { copy(dst, x[i:]) }
+					args.Store = func(i int, row []float32) { copy(y[i:], row) }
+					args.Post = func(i int, row []float32) {
+						for k := range row {
+							row[k] *= 2
+						}
+					}
+					p.Run(args)
+					for j := range want {
+						require.InDelta(t, 2*want[j], y[j], 2e-4+1e-5*math.Abs(want[j]), "%+v element %d", s, j)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestPool(t *testing.T) {
+	for _, isa := range isas() {
+		rng := rand.New(rand.NewPCG(8, 8))
+		for i := range 200 {
+			s := PoolSpec{N: 1 + i%2, H: 1 + rng.IntN(9), W: 1 + rng.IntN(20), C: 1 + rng.IntN(35), KH: 1 + rng.IntN(3), KW: 1 + rng.IntN(3),
+				SH: 1 + rng.IntN(2), SW: 1 + rng.IntN(2), DH: 1 + rng.IntN(2), DW: 1, Top: rng.IntN(2), Left: rng.IntN(2), Bottom: rng.IntN(2), Right: rng.IntN(2),
+				Max: i%3 == 0, Counted: i%3 == 1}
+			kind := opconv.Avg
+			if s.Max {
+				kind = opconv.Max
+			} else if s.Counted {
+				kind = opconv.AvgPadded
+			}
+			op := opconv.Pool{Kind: kind, Layout: opconv.ChannelsLast, Kernel: [3]int{s.KH, s.KW}, Ceil: i%2 == 0, Window: opconv.Window{
+				Stride: [3]int{s.SH, s.SW}, Dilation: [3]int{s.DH, s.DW}, Before: [3]int{s.Top, s.Left}, After: [3]int{s.Bottom, s.Right}}}
+			x := tensor.Of(randomOf(rng, s.N*s.H*s.W*s.C), s.N, s.H, s.W, s.C)
+			if s.Max && i%4 == 0 {
+				tensor.Data[float32](&x)[rng.IntN(x.Elems())] = float32(math.NaN())
+			}
+			out, err := op.Infer([]tensor.Spec{x.Spec})
+			if err != nil {
+				continue
+			}
+			y := tensor.New(tensor.F32, out[0].Shape()...)
+			require.NoError(t, op.Reference([]tensor.Tensor{y}, []tensor.Tensor{x}))
+			s.OH, s.OW = out[0].Dims[1], out[0].Dims[2]
+			got := make([]float32, y.Elems())
+			NewPool(s, isa, 1+i%3).Run(&Args{X: tensor.Data[float32](&x), Y: got, Act: NoAct})
+			for j, v := range y.Floats() {
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					require.Equal(t, fmt.Sprint(v), fmt.Sprint(got[j]), "%v %+v", isa, s)
+					continue
+				}
+				require.InDelta(t, v, got[j], 1e-5, "%v %+v element %d", isa, s, j)
+			}
+		}
+	}
+}
+
+// NaN and infinity come through every activation as the definition has it.
+func TestSpecial(t *testing.T) {
+	for _, isa := range isas() {
+		for _, depthwise := range []bool{false, true} {
+			for _, ac := range actCases {
+				c := 8
+				s := Spec{N: 1, H: 1, W: 3, C: c, M: c, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: 1, OW: 3, Groups: 1}
+				w := make([]float32, c*c)
+				for i := range c {
+					w[i*c+i] = 1
+				}
+				x := make([]float32, 3*c)
+				if depthwise {
+					s.Groups = c
+					w = make([]float32, c)
+					for i := range w {
+						w[i] = 1
+					}
+				}
+				for i := range x {
+					x[i] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[i/c]
+				}
+				if !depthwise { // keep infinities apart: a product with zero would make them NaN
+					for i := range x {
+						if i%c != 0 {
+							x[i] = 0
+						}
+					}
+					for i := range c {
+						w[i*c] = 1
+					}
+				}
+				f, err := Pack(s, w, nil, isa)
+				require.NoError(t, err)
+				p, err := NewPlan(f, s, 1)
+				require.NoError(t, err)
+				y := make([]float32, 3*c)
+				p.Run(&Args{X: x, Y: y, Act: ac.act})
+				for i := range 3 {
+					want := float32(ac.op.Apply(float64(x[i*c])))
+					require.Equal(t, fmt.Sprint(want), fmt.Sprint(y[i*c]), "%v %v", isa, ac.op.Kind)
+				}
+			}
+		}
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	s := Spec{N: 1, H: 20, W: 20, C: 16, M: 40, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 20, OW: 20, Groups: 1}
+	rng := rand.New(rand.NewPCG(1, 1))
+	f, err := Pack(s, randomOf(rng, 40*16*9), nil, best())
+	require.NoError(t, err)
+	p, err := NewPlan(f, s, 2)
+	require.NoError(t, err)
+	args := &Args{X: randomOf(rng, 20*20*16), Y: make([]float32, 20*20*40), Act: NoAct}
+	p.Run(args)
+	require.Zero(t, testing.AllocsPerRun(10, func() { p.Run(args) }))
+}
+
+func BenchmarkConv(b *testing.B) {
+	for _, s := range []Spec{
+		{N: 1, H: 160, W: 160, C: 64, M: 64, KH: 3, KW: 3},
+		{N: 1, H: 56, W: 56, C: 64, M: 64, KH: 3, KW: 3},
+		{N: 1, H: 56, W: 56, C: 64, M: 256, KH: 1, KW: 1},
+		{N: 1, H: 28, W: 28, C: 128, M: 128, KH: 3, KW: 3},
+		{N: 1, H: 14, W: 14, C: 256, M: 256, KH: 3, KW: 3},
+		{N: 1, H: 7, W: 7, C: 512, M: 512, KH: 3, KW: 3},
+		{N: 1, H: 112, W: 112, C: 96, M: 24, KH: 1, KW: 1},
+		{N: 1, H: 112, W: 112, C: 16, M: 96, KH: 1, KW: 1},
+		{N: 1, H: 112, W: 112, C: 96, M: 96, KH: 3, KW: 3, Groups: 96},
+		{N: 1, H: 40, W: 40, C: 192, M: 192, KH: 5, KW: 5, Groups: 192},
+	} {
+		s.SH, s.SW, s.DH, s.DW, s.OH, s.OW, s.Groups = 1, 1, 1, 1, s.H, s.W, max(s.Groups, 1)
+		s.Top, s.Left = s.KH/2, s.KW/2
+		b.Run(fmt.Sprintf("%dx%dx%d_m%d_k%d_g%d", s.H, s.W, s.C, s.M, s.KH, s.Groups), func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 1))
+			f, err := Pack(s, randomOf(rng, s.M*s.C/s.Groups*s.KH*s.KW), nil, best())
+			require.NoError(b, err)
+			for _, threads := range []int{1, runtime.GOMAXPROCS(0)} {
+				b.Run(fmt.Sprintf("t%d", threads), func(b *testing.B) {
+					p, err := NewPlan(f, s, threads)
+					require.NoError(b, err)
+					args := &Args{X: randomOf(rng, s.H*s.W*s.C), Y: make([]float32, s.OH*s.OW*s.M), Act: Act{Lo: 0, Hi: 6}}
+					p.Run(args)
+					b.ResetTimer()
+					for range b.N {
+						p.Run(args)
+					}
+					flops := 2 * float64(s.OH*s.OW*s.M) * float64(s.C/s.Groups*s.KH*s.KW)
+					b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+				})
+			}
+		})
+	}
+}
+
+func best() cpuinfo.ISA {
+	isa, err := cpuinfo.Pinned()
+	if err != nil {
+		panic(err)
+	}
+	return isa
+}

@@ -1,0 +1,296 @@
+package conv
+
+import (
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/par"
+)
+
+// depthwise runs convolutions by channel, and poolings. Rows of output are jobs. Where the window hangs over a border, its taps
+// outside are dropped, so that nothing is copied.
+type depthwise struct {
+	k                      *kernels
+	threads                int
+	n, h, w, c, oh, ow     int
+	kh, kw, sh, sw, dh, dw int
+	top, left              int
+	maximum                bool
+	mean                   bool // the mean of what is inside; with counted, padding counts
+	counted                bool
+	bottom, right          int // padding behind, which counts for counted
+	weights                []float32
+	ys                     []span // of each output row
+	xs                     []run  // of output columns with equal taps
+	taps                   map[[4]int]*tapList
+	lists                  []*tapList // by row span and run
+	zeros                  []float32
+	init                   []float32
+	args                   *Args
+	workers                []scratch
+	rows                   int // of a job
+}
+
+// span is the range of taps of one dimension that lie inside, and where the first lies.
+type span struct{ from, to, at int }
+
+// run is a run of output columns whose spans have equal taps.
+type run struct {
+	span
+	first, n int
+}
+
+// tapList are the offsets of taps, and the factor of their mean.
+type tapList struct {
+	offs  [][2]int
+	scale []float32 // one a channel, for means
+}
+
+func newDepthwise(p *Plan) *depthwise {
+	s := &p.s
+	d := &depthwise{k: p.k, threads: p.threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW,
+		kh: s.KH, kw: s.KW, sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, weights: p.f.dw}
+	d.prepare()
+	return d
+}
+
+func spanAt(o, stride, dilation, before, k, n int) span {
+	sp := span{}
+	start := o*stride - before
+	for sp.from < k && start+sp.from*dilation < 0 {
+		sp.from++
+	}
+	sp.to = sp.from
+	for sp.to < k && start+sp.to*dilation < n {
+		sp.to++
+	}
+	sp.at = start + sp.from*dilation
+	return sp
+}
+
+func (d *depthwise) prepare() {
+	for y := range d.oh {
+		d.ys = append(d.ys, spanAt(y, d.sh, d.dh, d.top, d.kh, d.h))
+	}
+	for x := range d.ow {
+		sp := spanAt(x, d.sw, d.dw, d.left, d.kw, d.w)
+		if n := len(d.xs); n > 0 && d.xs[n-1].from == sp.from && d.xs[n-1].to == sp.to && (!d.counted || d.clipped(x) == 0 && d.clipped(x-1) == 0) {
+			d.xs[n-1].n++
+			continue
+		}
+		d.xs = append(d.xs, run{sp, x, 1})
+	}
+	d.taps = map[[4]int]*tapList{}
+	d.lists = make([]*tapList, len(d.ys)*len(d.xs))
+	for y, ys := range d.ys {
+		for i, xs := range d.xs {
+			key := [4]int{ys.from, ys.to, xs.from, xs.to}
+			count := (ys.to - ys.from) * (xs.to - xs.from)
+			if d.counted {
+				count = (d.kh - d.clippedY(y)) * (d.kw - d.clipped(xs.first))
+				key[0] |= count << 16 // lists differ by count, too
+			}
+			l := d.taps[key]
+			if l == nil {
+				l = &tapList{}
+				for ky := ys.from; ky < ys.to; ky++ {
+					for kx := xs.from; kx < xs.to; kx++ {
+						x := (((ky-ys.from)*d.dh)*d.w + (kx-xs.from)*d.dw) * d.c * 4
+						w := (ky*d.kw + kx) * d.c * 4
+						if d.mean {
+							w = 0
+						}
+						l.offs = append(l.offs, [2]int{x, w})
+					}
+				}
+				if d.mean {
+					l.scale = alignedFloats(d.c)
+					for j := range l.scale {
+						l.scale[j] = 1 / float32(max(count, 1))
+					}
+				}
+				d.taps[key] = l
+			}
+			d.lists[y*len(d.xs)+i] = l
+		}
+	}
+	d.init = alignedFloats(d.c)
+	if d.maximum {
+		for i := range d.init {
+			d.init[i] = least
+		}
+	}
+	// A job of about 20 microseconds: some 10 multiply-adds a nanosecond.
+	const work = 200_000
+	d.rows = max(work/max(d.ow*d.c*d.kh*d.kw, 1), 1)
+	d.rows = min(d.rows, max(d.oh, 1))
+}
+
+// clipped returns how many taps of column x lie behind the padding at the end, which no mean counts.
+func (d *depthwise) clipped(x int) int { return behind(x, d.sw, d.dw, d.left, d.kw, d.w+d.right) }
+
+func (d *depthwise) clippedY(y int) int { return behind(y, d.sh, d.dh, d.top, d.kh, d.h+d.bottom) }
+
+func behind(o, stride, dilation, before, k, end int) int {
+	n := 0
+	for t := range k {
+		if o*stride-before+t*dilation >= end {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *depthwise) run(a *Args) {
+	d.args = a
+	if a.Bias != nil {
+		copy(d.init, a.Bias)
+	} else if !d.maximum {
+		clear(d.init)
+	}
+	jobs := d.n * ceilDiv(d.oh, d.rows)
+	for len(d.workers) < par.Workers(d.threads, jobs) {
+		d.workers = append(d.workers, scratch{})
+	}
+	par.Run(d.threads, jobs, d)
+	d.args = nil
+}
+
+// Do computes a block of rows.
+func (d *depthwise) Do(worker, job int) {
+	a := d.args
+	if a.Stop != nil && a.Stop() {
+		return
+	}
+	blocks := ceilDiv(d.oh, d.rows)
+	image, y0 := job/blocks, job%blocks*d.rows
+	y1 := min(y0+d.rows, d.oh)
+	sc := &d.workers[worker]
+	x := a.X
+	base, baseRow := image*d.h*d.w*d.c, 0
+	if a.Load != nil { // the rows that the block reads, converted
+		lo, hi := d.h, 0
+		for y := y0; y < y1; y++ {
+			if sp := d.ys[y]; sp.to > sp.from {
+				lo, hi = min(lo, sp.at), max(hi, sp.at+(sp.to-sp.from-1)*d.dh+1)
+			}
+		}
+		n := max(hi-lo, 0) * d.w * d.c
+		sc.need(&sc.rows, n+16)
+		if n > 0 {
+			a.Load(sc.rows[:n], base+lo*d.w*d.c)
+		}
+		x, base, baseRow = sc.rows, 0, lo
+	}
+	if a.Store != nil {
+		sc.need(&sc.out, d.k.sr*d.c)
+	}
+	s := &sc.s
+	s.init = unsafe.Pointer(&d.init[0])
+	s.lo, s.hi, s.p, s.q, s.mode = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode)
+	s.xs, s.ldc = d.sw*d.c*4, d.c*4
+	for y := y0; y < y1; y++ {
+		sp := d.ys[y]
+		for i := range d.xs {
+			r := &d.xs[i]
+			l := d.lists[y*len(d.xs)+i]
+			if len(l.offs) == 0 {
+				d.empty(sc, image, y, r)
+				continue
+			}
+			s.offs, s.taps = unsafe.Pointer(unsafe.SliceData(l.offs)), len(l.offs)
+			if d.mean {
+				s.w = unsafe.Pointer(&l.scale[0])
+			} else if !d.maximum {
+				s.w = unsafe.Pointer(&d.weights[0])
+			}
+			for done := 0; done < r.n; {
+				h := min(d.k.sr, r.n-done)
+				if left := r.n - done; left > d.k.sr && left < 2*d.k.sr {
+					h = (left + 1) / 2 // two nearly equal strips
+				}
+				out := ((image*d.oh+y)*d.ow + r.first + done) * d.c
+				from := base + ((sp.at-baseRow)*d.w+r.at+done*d.sw)*d.c
+				s.x = unsafe.Pointer(&x[from])
+				s.n = d.c
+				if a.Store != nil {
+					s.c = unsafe.Pointer(&sc.out[0])
+				} else {
+					s.c = unsafe.Pointer(&a.Y[out])
+				}
+				d.k.runStrip(s, h, d.maximum)
+				d.post(sc, out, h)
+				done += h
+			}
+		}
+	}
+}
+
+// empty computes pixels whose window lies outside: nothing is added to what sums start from.
+func (d *depthwise) empty(sc *scratch, image, y int, r *run) {
+	a := d.args
+	for i := range r.n {
+		out := ((image*d.oh+y)*d.ow + r.first + i) * d.c
+		row := sc.out
+		if a.Store == nil {
+			row = a.Y[out : out+d.c]
+		}
+		for j, v := range d.init {
+			row[j] = finish(v, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode))
+		}
+		d.post(sc, out, 1)
+	}
+}
+
+func (d *depthwise) post(sc *scratch, out, h int) {
+	a := d.args
+	if a.Post == nil && a.Store == nil {
+		return
+	}
+	for i := range h {
+		at := out + i*d.c
+		row := sc.out[:0]
+		if a.Store == nil {
+			row = a.Y[at : at+d.c]
+		} else {
+			row = sc.out[i*d.c : (i+1)*d.c]
+		}
+		if a.Post != nil {
+			a.Post(at, row)
+		}
+		if a.Store != nil {
+			a.Store(at, row)
+		}
+	}
+}
+
+// PoolSpec is a pooling of images [N, H, W, C].
+type PoolSpec struct {
+	N, H, W, C     int
+	KH, KW         int
+	SH, SW, DH, DW int
+	Top, Left      int
+	Bottom, Right  int // counts for a mean that counts padding
+	OH, OW         int
+	Max            bool // the maximum, NaN wins; else the mean
+	Counted        bool // the mean counts padding
+}
+
+// Pool is a prepared pooling. One goroutine at a time runs it.
+type Pool struct{ d depthwise }
+
+// NewPool prepares a pooling.
+func NewPool(s PoolSpec, isa cpuinfo.ISA, threads int) *Pool {
+	p := &Pool{depthwise{k: kernelsFor(isa), threads: threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW, kh: s.KH, kw: s.KW,
+		sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, bottom: s.Bottom, right: s.Right,
+		maximum: s.Max, mean: !s.Max, counted: s.Counted}}
+	p.d.prepare()
+	return p
+}
+
+// Run computes; of the arguments X, Y, Act, Load, Store and Stop count.
+func (p *Pool) Run(a *Args) {
+	if p.d.n > 0 && p.d.oh > 0 && p.d.ow > 0 && p.d.c > 0 {
+		p.d.run(a)
+	}
+}

@@ -1,0 +1,11 @@
+// Package conv computes convolutions and poolings of images with the channels innermost, without ever writing a matrix of patches.
+//
+// A convolution is a product whose rows are output pixels. In such an image the taps of one kernel row lie behind each other, and
+// neighbouring pixels are a constant distance apart: so a kernel reads its operand A right from the image, segment by segment, and
+// sums over all of K in registers (tile). Padding is taken out of the way by copying the few rows that a block of output needs, with
+// their borders, into scratch memory that stays in L2; a convolution without padding reads the image itself, and a 1x1 one is a
+// plain product. Filters are packed once, as panels of NR output channels. Bias, residual and activation are applied in registers.
+//
+// A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
+// A transposed convolution is, for each phase of its stride, a convolution of its own whose pixels lie a stride apart.
+package conv

@@ -1,0 +1,219 @@
+package conv
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
+
+// tile is what a tile kernel is called with: h pixels (fixed by the function) by the channels of a panel.
+//
+//	sum[i][j] = init[j] + over segments s, steps t: A[i][s][t] * b[s k + t][j]
+//	c[i][j]   = limit(act(sum[i][j] + res[i][j]), lo, hi)
+//
+// Pixel i of segment s begins at a + offs[s] + i ars, and its steps are 4 bytes apart. Sums take one multiply-add a step, in
+// the order of segments and steps.
+type tile struct {
+	a    unsafe.Pointer
+	offs unsafe.Pointer // *int, bytes
+	b    unsafe.Pointer
+	c    unsafe.Pointer
+	init unsafe.Pointer
+	res  unsafe.Pointer // nil: none
+	ars  int            // bytes between pixels
+	ldc  int            // bytes between pixels of C
+	ldr  int            // bytes between pixels of the residual
+	segs int
+	k    int // steps of a segment
+	cols int // channels that are stored, 1 to NR
+	lo   float32
+	hi   float32
+	p, q float32
+	mode int
+}
+
+// strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.
+//
+//	c[i][j] = limit(act(init[j] + over taps t: x[i + t][j] * w[t][j]), lo, hi)    or the maximum
+//
+// Tap t of pixel i lies at x + offs[2 t] + i xs, its filter values at w + offs[2 t + 1]. Kernels change n.
+type strip struct {
+	x    unsafe.Pointer
+	offs unsafe.Pointer // *[2]int, bytes
+	w    unsafe.Pointer
+	c    unsafe.Pointer
+	init unsafe.Pointer
+	xs   int
+	ldc  int
+	taps int
+	n    int
+	lo   float32
+	hi   float32
+	p, q float32
+	mode int
+}
+
+// The modes of tile and strip: what happens to a sum before it is limited.
+const (
+	plain  = 0
+	linear = 1 // p x + q
+	swish  = 2 // x max(0, min(1, p x + q)), 0 where the factor is
+	leaky  = 3 // max(x, 0) + p min(x, 0)
+)
+
+// kernels are the functions of one instruction set.
+type kernels struct {
+	isa     cpuinfo.ISA
+	nr      int // channels of a panel
+	mr      int // most pixels of a tile
+	masks   bool
+	wide    []func(*tile) // by pixels
+	half    []func(*tile) // of nr / 2 channels, or nil
+	sr      int           // most pixels of a strip
+	block   int           // strips take whole blocks of so many channels; 1: any number
+	mul     []func(*strip)
+	maximum []func(*strip)
+}
+
+// kernelsFor returns the best kernels that an instruction set allows.
+func kernelsFor(isa cpuinfo.ISA) *kernels {
+	for _, k := range archKernels() {
+		if k.isa <= isa && cpuinfo.Get().Has(k.isa) {
+			return k
+		}
+	}
+	return portable
+}
+
+const (
+	portableMR = 4
+	portableNR = 8
+)
+
+var portable = &kernels{
+	isa: cpuinfo.Portable, nr: portableNR, mr: portableMR, masks: true, sr: 4, block: 1,
+	wide:    heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileGo(p, h) } }),
+	mul:     heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, false) } }),
+	maximum: heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, true) } }),
+}
+
+func heights[T any](n int, f func(h int) T) []T {
+	list := make([]T, n+1)
+	for h := 1; h <= n; h++ {
+		list[h] = f(h)
+	}
+	return list
+}
+
+func at(p unsafe.Pointer, off int) *float32 { return (*float32)(unsafe.Add(p, off)) }
+
+// finish applies mode and limits to a sum.
+func finish(x, lo, hi, p, q float32, mode int) float32 {
+	switch mode {
+	case linear:
+		x = p*x + q
+	case swish:
+		f := min(max(p*x+q, 0), 1)
+		if f == 0 {
+			x = 0
+		} else {
+			x *= f
+		}
+	case leaky:
+		if x < 0 {
+			x *= p
+		}
+	}
+	if x < lo {
+		x = lo
+	}
+	if x > hi {
+		x = hi
+	}
+	return x
+}
+
+// tileGo is the tile kernel in Go, and the definition of the others.
+func tileGo(p *tile, h int) {
+	var acc [portableMR][portableNR]float32
+	init := (*[portableNR]float32)(p.init)
+	for i := range h {
+		acc[i] = *init
+	}
+	b := p.b
+	offs := unsafe.Slice((*int)(p.offs), p.segs)
+	for _, off := range offs {
+		a := unsafe.Add(p.a, off)
+		for t := range p.k {
+			row := (*[portableNR]float32)(b)
+			b = unsafe.Add(b, portableNR*4)
+			for i := range h {
+				v := *at(a, i*p.ars+4*t)
+				r := &acc[i]
+				for j, w := range row {
+					r[j] += v * w
+				}
+			}
+		}
+	}
+	for i := range h {
+		for j := range p.cols {
+			x := acc[i][j]
+			if p.res != nil {
+				x += *at(p.res, i*p.ldr+4*j)
+			}
+			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode)
+		}
+	}
+}
+
+// stripGo is the strip kernel in Go, and the definition of the others.
+func stripGo(p *strip, h int, maximum bool) {
+	offs := unsafe.Slice((*[2]int)(p.offs), p.taps)
+	for i := range h {
+		for j := range p.n {
+			x := *at(p.init, 4*j)
+			for _, o := range offs {
+				v := *at(p.x, o[0]+i*p.xs+4*j)
+				if maximum {
+					x = max(x, v)
+				} else {
+					x += v * *at(p.w, o[1]+4*j)
+				}
+			}
+			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode)
+		}
+	}
+	p.n = 0
+}
+
+// runStrip runs h pixels of all channels: whole blocks by the kernel, the rest in Go.
+func (k *kernels) runStrip(p *strip, h int, maximum bool) {
+	f := k.mul
+	if maximum {
+		f = k.maximum
+	}
+	n := p.n
+	rest := n % k.block
+	if n > rest {
+		p.n = n - rest
+		f[h](p)
+	}
+	if rest > 0 {
+		q := *p
+		done := 4 * (n - rest)
+		q.x, q.c, q.init = unsafe.Add(p.x, done), unsafe.Add(p.c, done), unsafe.Add(p.init, done)
+		if !maximum {
+			q.w = unsafe.Add(p.w, done)
+		}
+		q.n = rest
+		stripGo(&q, h, maximum)
+	}
+}
+
+// limits are the bounds of a sum that has none.
+var (
+	least = float32(math.Inf(-1))
+	most  = float32(math.Inf(1))
+)

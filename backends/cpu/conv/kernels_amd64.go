@@ -1,0 +1,18 @@
+//go:build amd64 && !noasm
+
+package conv
+
+import "github.com/tessera-go/tessera/internal/cpuinfo"
+
+var amd64Kernels = []*kernels{
+	{
+		isa: cpuinfo.AVX512, nr: 32, mr: 14, masks: true, wide: tileAVX512x32[:], half: tileAVX512x16[:],
+		sr: 8, block: 1, mul: stripMulAVX512[:], maximum: stripMaxAVX512[:],
+	},
+	{
+		isa: cpuinfo.AVX2, nr: 16, mr: 6, wide: tileAVX2x16[:],
+		sr: 8, block: 8, mul: stripMulAVX2[:], maximum: stripMaxAVX2[:],
+	},
+}
+
+func archKernels() []*kernels { return amd64Kernels }

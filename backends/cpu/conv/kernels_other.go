@@ -1,0 +1,5 @@
+//go:build !amd64 || noasm
+
+package conv
+
+func archKernels() []*kernels { return nil }
