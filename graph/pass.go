@@ -26,6 +26,8 @@ var passes = []pass{
 	{"norm", "an RMS norm takes the weight that multiplies it", fuseNorm},
 	{"glu", "activation and multiplication become a gated unit", fuseGLU},
 	{"epilogue", "what follows a product becomes part of it: scale, bias, activation, residual", fuseEpilogue},
+	{"batchnorm", "a batch normalization becomes part of the filter before it", foldBatchNorm},
+	{"conv", "what follows a convolution becomes part of it: scale, bias, activation, residual", fuseConv},
 	{"softmax", "a softmax takes the scale and the mask before it", fuseSoftmax},
 	{"attention", "products around a softmax become attention without a score matrix", fuseAttention},
 	{"dead", "nodes whose results nobody reads are dropped", deadNodes},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/attention"
+	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/ops/norm"
@@ -87,6 +88,22 @@ func fusions() []fusion {
 			p := g.Apply("p", attention.Softmax{Axis: 3}, g.Apply("qk", matmul.Op{TransB: true}, q, k))
 			return g.Apply("pv", matmul.Op{}, p, v)
 		}, []string{"sdpa"}},
+		{"conv, batch norm, relu, residual", func(g *Graph, r *rand.Rand) Value {
+			x := g.Apply("c", conv.Conv{}, input(g, "x", 2, 3, 6, 6), g.Constant("w", random(r, 4, 3, 3, 3)))
+			variance := tensor.Of([]float32{1, 2, 0.5, 3}, 4)
+			x = g.Apply("bn", norm.Batch{Eps: 1e-3}, x, g.Constant("s", random(r, 4)), g.Constant("b", random(r, 4)), g.Constant("m", random(r, 4)), g.Constant("v", variance))
+			x = g.Apply("a", relu, x)
+			return g.Apply("r", add, x, input(g, "res", 2, 4, 4, 4))
+		}, []string{"conv"}},
+		{"conv with bias of shape [1, C, 1, 1]", func(g *Graph, r *rand.Rand) Value {
+			x := g.Apply("c", conv.Conv{}, input(g, "x", 1, 3, 5, 5), g.Constant("w", random(r, 4, 3, 3, 3)))
+			x = g.Apply("s", mul, x, g.Constant("s", random(r, 1, 4, 1, 1)))
+			return g.Apply("b", add, g.Constant("b", random(r, 4, 1, 1)), x)
+		}, []string{"conv"}},
+		{"row of pixels is no bias of channels", func(g *Graph, r *rand.Rand) Value {
+			x := g.Apply("c", conv.Conv{}, input(g, "x", 1, 3, 6, 6), g.Constant("w", random(r, 4, 3, 3, 3)))
+			return g.Apply("b", add, x, g.Constant("b", random(r, 4)))
+		}, []string{"conv", "add"}},
 		{"probabilities that are read stay", func(g *Graph, r *rand.Rand) Value {
 			q, k, v := qkv(g)
 			p := g.Apply("p", attention.Softmax{Axis: 3}, g.Apply("qk", matmul.Op{TransB: true}, q, k))

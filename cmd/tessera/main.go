@@ -14,9 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
-
-	_ "github.com/tessera-go/tessera/backends/cpu"
-	_ "github.com/tessera-go/tessera/backends/reference"
 )
 
 func main() {

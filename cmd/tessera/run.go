@@ -195,4 +195,3 @@ func writeNPY(path string, t tensor.Tensor) error {
 	}
 	return errors.Join(npy.Write(f, &npy.Array{Descr: name, Shape: t.Shape(), Data: t.Raw()}), f.Close())
 }
-
