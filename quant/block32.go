@@ -227,8 +227,7 @@ func nearestIQ4(x float32) uint8 {
 	return uint8(hi)
 }
 
-// encodeIQ4NL searches the scale around the one that maps the largest element to an end of the table, for the least squared
-// error weighted by the elements' squares (large weights matter more to a product).
+// encodeIQ4NL searches the scale around the one that maps the largest element to an end of the table, for the least squared error.
 func encodeIQ4NL(dst []byte, x []float32) string {
 	m := signedMax(x)
 	if m == 0 || inverse(m) == 0 {
@@ -246,9 +245,8 @@ func encodeIQ4NL(dst []byte, x []float32) string {
 			var xq, qq float32
 			for _, v := range x {
 				q := float32(iq4Values[nearestIQ4(v*id)])
-				w := v * v
-				xq += w * v * q
-				qq += w * q * q
+				xq += v * q
+				qq += q * q
 			}
 			if qq > 0 && xq*xq > bestScore*qq {
 				best, bestScore = xq/qq, xq*xq/qq

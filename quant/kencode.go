@@ -13,13 +13,22 @@ func roundSmall(x float32) int32 {
 	return int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))
 }
 
-// roundClamp rounds into [lo, hi]; x may be of any size.
-func roundClamp(x, lo, hi float32) float32 { return float32(roundSmall(min(max(x, lo), hi))) }
+// roundClamp rounds into [lo, hi]; |x| must be below 2^22, as all ratios of elements to scales here are.
+func roundClamp(x float32, lo, hi int32) float32 {
+	q := roundSmall(x)
+	if q > hi {
+		q = hi
+	}
+	if q < lo {
+		q = lo
+	}
+	return float32(q)
+}
 
 // symmetric is a format whose elements are d sc q: q in [qlo, qhi], sc in [slo, shi].
 type symmetric struct {
 	sub                int // elements of a sub-block
-	qlo, qhi, slo, shi float32
+	qlo, qhi, slo, shi int32
 }
 
 // fitScale returns the real scale s for which x is nearest to s q, in squared error.
@@ -48,10 +57,10 @@ func (f *symmetric) fitScale(x []float32) float32 {
 			}
 		}
 	}
-	const steps = 8
+	const steps = 6
 	for i := -steps; i <= steps; i++ {
-		try((f.qlo + float32(i)*0.1) / m)
-		try(-(f.qlo + float32(i)*0.1) / m)
+		try((float32(f.qlo) + float32(i)*0.13) / m)
+		try(-(float32(f.qlo) + float32(i)*0.13) / m)
 	}
 	return best
 }
@@ -70,7 +79,7 @@ func (f *symmetric) encode(x []float32, q []int8, sc []int8) (d uint16, ok bool)
 		return 0, true
 	}
 	best := math.Inf(1)
-	scale := m / f.slo
+	scale := m / float32(f.slo)
 	var codes [superBlock]int8
 	var scs [16]int8
 	for range 3 {
@@ -91,7 +100,7 @@ func (f *symmetric) encode(x []float32, q []int8, sc []int8) (d uint16, ok bool)
 			xs, qs := x[i*f.sub:(i+1)*f.sub], codes[i*f.sub:(i+1)*f.sub]
 			center := roundClamp(real[i]/dd, f.slo, f.shi)
 			bestSub, bestSc := float32(math.Inf(1)), float32(0)
-			for s := max(center-2, f.slo); s <= min(center+2, f.shi); s++ {
+			for s := max(center-2, float32(f.slo)); s <= min(center+2, float32(f.shi)); s++ {
 				if e := f.sqErr(xs, dd*s); e < bestSub {
 					bestSub, bestSc = e, s
 				}
@@ -131,7 +140,7 @@ func (f *symmetric) sqErr(x []float32, s float32) (sum float32) {
 // offset is a format whose elements are d sc q - dmin m: q in [0, qmax], sc and m in [0, smax].
 type offset struct {
 	sub        int
-	qmax, smax float32
+	qmax, smax int32
 }
 
 // fit returns the real scale and minimum for which x is nearest to scale q - lo, lo >= 0.
@@ -141,16 +150,21 @@ func (f *offset) fit(x []float32) (scale, lo float32) {
 	if inverse(mx-mn) == 0 {
 		return 0, -mn
 	}
-	n := float32(len(x))
+	n, qmax := float32(len(x)), float32(f.qmax)
+	var sx, sxx float32
+	for _, v := range x {
+		sx += v
+		sxx += v * v
+	}
 	best := float32(math.Inf(1))
 	try := func(id, off float32) {
-		for range 3 {
-			var sq, sqq, sx, sxq float32
+		last := float32(math.Inf(1))
+		for range 4 { // codes for the parameters, then the best parameters for the codes
+			var sq, sqq, sxq float32
 			for _, v := range x {
 				q := roundClamp((v+off)*id, 0, f.qmax)
 				sq += q
 				sqq += q * q
-				sx += v
 				sxq += v * q
 			}
 			det := n*sqq - sq*sq
@@ -167,26 +181,28 @@ func (f *offset) fit(x []float32) (scale, lo float32) {
 			if s <= 0 {
 				return
 			}
-			id, off = inverse(s), o
-			if id == 0 {
-				return
-			}
-			if e := f.sqErr(x, s, o); e < best {
+			// The squared error at the optimum follows from the sums.
+			e := sxx - s*sxq + o*sx
+			if e < best {
 				best, scale, lo = e, s, o
 			}
+			if id, off = inverse(s), o; id == 0 || e >= last {
+				return
+			}
+			last = e
 		}
 	}
-	const steps = 6
+	const steps = 5
 	for i := -steps; i <= steps; i++ {
-		try((f.qmax+float32(i)*0.12*min(f.qmax, 8)/4)/(mx-mn), -mn)
+		try((qmax+float32(i)*0.036*min(qmax, 8))/(mx-mn), -mn)
 	}
-	if f.qmax <= 3 { // few levels: clipping both ends may pay
+	if qmax <= 3 { // few levels: clipping both ends may pay
 		for _, c := range []float32{0.05, 0.1, 0.15} {
-			try(f.qmax/((mx-mn)*(1-2*c)), -mn-(mx-mn)*c)
+			try(qmax/((mx-mn)*(1-2*c)), -mn-(mx-mn)*c)
 		}
 	}
 	if math.IsInf(float64(best), 1) {
-		return (mx - mn) / f.qmax, -mn
+		return (mx - mn) / qmax, -mn
 	}
 	return scale, lo
 }
@@ -211,7 +227,8 @@ func (f *offset) encode(x []float32, q, sc, mn []uint8) (d, dmin uint16, ok bool
 	clear(q)
 	clear(sc)
 	clear(mn)
-	ds, dm := ms/f.smax, mm/f.smax
+	smax := float32(f.smax)
+	ds, dm := ms/smax, mm/smax
 	best := math.Inf(1)
 	var codes [superBlock]uint8
 	var scs, mns [16]uint8
@@ -230,8 +247,8 @@ func (f *offset) encode(x []float32, q, sc, mn []uint8) (d, dmin uint16, ok bool
 			xs, qs := x[i*f.sub:(i+1)*f.sub], codes[i*f.sub:(i+1)*f.sub]
 			cs, cm := roundClamp(scales[i]*is, 0, f.smax), roundClamp(mins[i]*im, 0, f.smax)
 			bestSub, bs, bm := float32(math.Inf(1)), float32(0), float32(0)
-			for s := max(cs-1, 0); s <= min(cs+1, f.smax); s++ {
-				for m := max(cm-1, 0); m <= min(cm+1, f.smax); m++ {
+			for s := max(cs-1, 0); s <= min(cs+1, smax); s++ {
+				for m := max(cm-1, 0); m <= min(cm+1, smax); m++ {
 					if e := f.sqErr(xs, fs*s, fm*m); e < bestSub {
 						bestSub, bs, bm = e, s, m
 					}
