@@ -51,9 +51,10 @@ func (a bdAlloc) ring(ch int) (first, n int) {
 
 // builder collects control code and the first error.
 type builder struct {
-	dev  *device.Device
-	prog *txn.Program
-	err  error
+	dev    *device.Device
+	prog   *txn.Program
+	slaves map[uint32]bool // slave ports that are on: one may feed several masters
+	err    error
 }
 
 func (b *builder) fail(t device.Tile, what string, err error) {
@@ -76,7 +77,11 @@ func (b *builder) route(t device.Tile, kind device.Kind, from, to device.Port) {
 	if !ti.CanConnect(from, to) {
 		b.fail(t, "route", fmt.Errorf("the switch cannot join %v to %v", from, to))
 	}
-	b.write(t, ti.SwitchSlave+4*uint32(s), device.PortEnable)
+	slave := ti.SwitchSlave + 4*uint32(s)
+	if !b.slaves[t.Addr(slave)] {
+		b.slaves[t.Addr(slave)] = true
+		b.write(t, slave, device.PortEnable)
+	}
 	b.write(t, ti.SwitchMaster+4*uint32(m), device.PortEnable|uint32(s))
 }
 
@@ -130,7 +135,7 @@ func (d *Design) Config() (*txn.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{dev: d.Dev, prog: &txn.Program{Head: txn.NewHeader(d.Dev)}}
+	b := &builder{dev: d.Dev, prog: &txn.Program{Head: txn.NewHeader(d.Dev)}, slaves: map[uint32]bool{}}
 	row, col := d.legs()
 
 	d.routes(b)

@@ -32,7 +32,7 @@ func Example() {
 	}
 	// Output:
 	// native 512 x 432 x 896, L1 63232 bytes, L2 2084 KB
-	// configuration: 1396 operations
+	// configuration: 1344 operations
 	// 4096 x 4320 x 4480: 3544 operations, 0 bytes staged, 100 % useful
 	// 100 x 288 x 1000: 264 operations, 511552 bytes staged, 7 % useful
 }
