@@ -63,7 +63,7 @@ func (f *llmFlags) open() (*languageModel, error) {
 	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, Graph: options}
 	m := &languageModel{name: "tolstoy-3m (embedded)", backend: list[0].Name(), options: &f.Options}
 	if f.Model == "" {
-		m.Model, err = llm.Parse(tolstoy.Data(), o)
+		m.Model, err = llm.Parse(tolstoy.GGUF(), o)
 	} else {
 		m.name = filepath.Base(f.Model)
 		m.Model, err = llm.Open(f.Model, o)
