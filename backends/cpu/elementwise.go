@@ -31,6 +31,7 @@ type mapKernel[T, R number] struct {
 	out      int
 	in       []int
 	types    [maxOperands]tensor.DType
+	ts       [maxOperands]*tensor.Tensor // of the run
 	base     [maxOperands]unsafe.Pointer
 	size     int
 	operands int // that the loop walks, the result included
@@ -73,19 +74,19 @@ func (k *mapKernel[T, R]) run(e *env, frame []tensor.Tensor) error {
 	if k.total == 0 {
 		return nil
 	}
-	var ts [maxOperands]*tensor.Tensor
+	ts := &k.ts
 	ts[0] = &frame[k.out]
 	for i, v := range k.in {
 		if v >= 0 {
 			ts[i+1] = &frame[v]
 		}
 	}
-	k.update(&ts)
+	k.update(ts)
 	for i := range k.n {
 		k.base[i] = ts[i].Ptr()
 	}
 	if k.prepare != nil {
-		k.prepare(&ts)
+		k.prepare(ts)
 	}
 	var n int
 	k.size, n = jobs(k.total, k.grain)

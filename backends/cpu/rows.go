@@ -120,6 +120,16 @@ func (r *rowLoop) store(e *env, c *cursor, row []float32) {
 	}
 }
 
+// rowKind is what is computed of a row.
+type rowKind uint8
+
+const (
+	rmsRows rowKind = iota
+	layerRows
+	l2Rows
+	softmaxRows
+)
+
 // rowsKernel is a kernel of independent rows: RMS, Layer and L2 norm, softmax.
 type rowsKernel struct {
 	rowLoop
@@ -132,7 +142,7 @@ type rowsKernel struct {
 	axis     int
 	grain    int
 	buffers  int // rows of scratch a worker
-	kind     func(k *rowsKernel, e *env, c *cursor, buf []float32)
+	kind     rowKind
 	eps      float32
 	scale    float32
 	hasScale bool
@@ -211,7 +221,16 @@ func (k *rowsKernel) Do(worker, job int) {
 	var c cursor
 	k.seek(&c, at)
 	for ; at < to; at++ {
-		k.kind(k, k.e, &c, buf)
+		switch k.kind { // not a function value, through which the cursor would escape to the heap
+		case rmsRows:
+			rmsRow(k, k.e, &c, buf)
+		case layerRows:
+			layerRow(k, k.e, &c, buf)
+		case l2Rows:
+			l2Row(k, k.e, &c, buf)
+		case softmaxRows:
+			softmaxRow(k, k.e, &c, buf)
+		}
 		k.advance(&c, 1)
 	}
 }
@@ -223,11 +242,11 @@ func normKernel(c ops.Call) kernel {
 	k := &rowsKernel{in: []int{0}, vectors: []int{1, 2}, axis: -1, grain: grainCheap, buffers: 2}
 	switch op := c.Op.(type) {
 	case norm.RMS:
-		k.eps, k.kind, k.vectors = op.Eps, rmsRow, []int{1}
+		k.eps, k.kind, k.vectors = op.Eps, rmsRows, []int{1}
 	case norm.Layer:
-		k.eps, k.kind = op.Eps, layerRow
+		k.eps, k.kind = op.Eps, layerRows
 	case norm.L2:
-		k.eps, k.kind, k.vectors = op.Eps, l2Row, nil
+		k.eps, k.kind, k.vectors = op.Eps, l2Rows, nil
 	}
 	return k
 }
@@ -288,7 +307,7 @@ func l2Row(k *rowsKernel, e *env, c *cursor, buf []float32) {
 }
 
 func softmaxKernel(op attention.Softmax, c ops.Call) kernel {
-	k := &rowsKernel{in: []int{0, 1}, axis: op.Axis, grain: grainExp, buffers: 3, kind: softmaxRow, log: op.Log, scale: 1}
+	k := &rowsKernel{in: []int{0, 1}, axis: op.Axis, grain: grainExp, buffers: 3, kind: softmaxRows, log: op.Log, scale: 1}
 	if op.Scale != 0 {
 		k.scale, k.hasScale = op.Scale, true
 	}
