@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -176,6 +178,35 @@ func TestEmulate(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+// TestEmulateRandom: random small designs with all options mixed, random sizes and pitches.
+func TestEmulateRandom(t *testing.T) {
+	n := 40
+	if v, err := strconv.Atoi(os.Getenv("TESSERA_DESIGN_CASES")); err == nil {
+		n = v
+	}
+	for seed := range n {
+		rng := rand.New(rand.NewPCG(uint64(seed), 77))
+		d := &design.Design{
+			Dev: device.All()[rng.IntN(2)], Types: types(t, []string{"int8-int8", "int8-int16", "int8-int32"}[rng.IntN(3)]),
+			Tile:    design.Tile{M: 16 * (1 + rng.IntN(3)), K: 8 * (1 + rng.IntN(6)), N: 16 * (1 + rng.IntN(3))},
+			BLayout: design.Layout(rng.IntN(3)), Schedule: design.Schedule(rng.IntN(3)), CBuffers: 1 + rng.IntN(2), Bands: 1 + rng.IntN(2),
+			Padding: design.Padding(rng.IntN(2)), Transposed: rng.IntN(3) == 0,
+		}
+		d.KMT = d.Tile.K * (1 + rng.IntN(5))
+		d.ResidentB = !d.Transposed && rng.IntN(3) == 0
+		a := configure(t, d)
+		for range 3 {
+			p := design.Problem{M: logUniform(rng, 400), K: logUniform(rng, 700), N: logUniform(rng, 500)}
+			if rng.IntN(2) == 0 { // pitches that keep operands in place
+				p.PitchA, p.PitchC = int64(p.K+3)&^3, int64(d.Types.C.Bytes(p.N)+3)&^3
+				p.PitchB = map[design.Layout]int64{design.RowMajor: int64(p.N+7) &^ 3, design.ColMajor: int64(p.K+7) &^ 3}[d.BLayout]
+			}
+			d.Schedule = design.Schedule(rng.IntN(3))
+			intProduct(t, a, d, p, rng)
 		}
 	}
 }
