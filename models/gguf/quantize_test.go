@@ -169,7 +169,10 @@ func (s *mixtureShape) file(t *testing.T) *File {
 		f.names[name] = len(f.Tensors)
 		f.Tensors = append(f.Tensors, TensorInfo{Name: name, Dims: dims})
 	}
-	set := func(key string, v any) { f.keys[key] = len(f.Metadata); f.Metadata = append(f.Metadata, KeyValue{key, v}) }
+	set := func(key string, v any) {
+		f.keys[key] = len(f.Metadata)
+		f.Metadata = append(f.Metadata, KeyValue{key, v})
+	}
 	set("general.architecture", "llama")
 	set("llama.block_count", uint32(s.layers))
 	set("llama.attention.head_count", uint32(s.heads))

@@ -177,9 +177,13 @@ func (w *writer) vocabulary() {
 
 // matrix adds a weight of n rows whose products keep the size of their input. Each tensor has a generator of its own, so that tensors
 // can be written one after the other without being kept.
-func (w *writer) matrix(name string, n, k int) { w.random(name, w.s.Type, 0, 1/math.Sqrt(float64(k)), n, k) }
+func (w *writer) matrix(name string, n, k int) {
+	w.random(name, w.s.Type, 0, 1/math.Sqrt(float64(k)), n, k)
+}
 
-func (w *writer) vector(name string, mean, spread float64, n int) { w.random(name, tensor.F32, mean, spread, n) }
+func (w *writer) vector(name string, mean, spread float64, n int) {
+	w.random(name, tensor.F32, mean, spread, n)
+}
 
 func (w *writer) random(name string, d tensor.DType, mean, spread float64, dims ...int) {
 	inner := dims[len(dims)-1]
