@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/attention"
+	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/ops/norm"
@@ -72,6 +73,10 @@ func (b *Backend) choose(c ops.Call) kernel {
 		return concatKernelFor(op, c)
 	case shape.Split:
 		return splitKernelFor(op, c)
+	case conv.Conv, conv.Transposed:
+		return convKernelFor(b, c)
+	case conv.Pool:
+		return poolKernelFor(b, op, c)
 	case matmul.Op:
 		spec, _ := op.Problem(c.In, c.Out[0])
 		if _, err := form(spec, len(c.Const) > 1 && c.Const[1]); err != nil {

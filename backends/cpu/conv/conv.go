@@ -193,8 +193,8 @@ func convPhase(s *Spec, cg int) phase {
 // pixel. The taps that pixels of one residue have are the same, at the same distances.
 func transposedPhases(s *Spec, cg int) []phase {
 	var list []phase
-	for oy := range min(s.SH, max(s.OH, 1)) {
-		for ox := range min(s.SW, max(s.OW, 1)) {
+	for oy := range s.SH {
+		for ox := range s.SW {
 			ph := phase{oy: oy, ox: ox, k: cg}
 			for ky := range s.KH {
 				y := oy + s.Top - ky*s.DH

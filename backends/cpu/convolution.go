@@ -1,0 +1,361 @@
+package cpu
+
+import (
+	"context"
+
+	engine "github.com/tessera-go/tessera/backends/cpu/conv"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/conv"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// image is the view of an operand as the engine wants it: [N, H, W, C], contiguous. Images of another layout or with gaps are copied.
+type image struct {
+	copier
+	scratch tensor.Tensor
+}
+
+// last returns the channels-last view of an image of one or two spatial dimensions, a single one being a row.
+func last(l conv.Layout, t tensor.Tensor) tensor.Tensor {
+	if l == conv.ChannelsFirst {
+		order := []int{0}
+		for i := 2; i < int(t.Rank); i++ {
+			order = append(order, i)
+		}
+		t, _ = t.Permute(append(order, 1)...)
+	}
+	if t.Rank == 3 { // [N, W, C]: one row
+		t.Rank = 4
+		t.Dims[3], t.Strides[3] = t.Dims[2], t.Strides[2]
+		t.Dims[2], t.Strides[2] = t.Dims[1], t.Strides[1]
+		t.Dims[1], t.Strides[1] = 1, t.Dims[2]*t.Strides[2]
+	}
+	return t
+}
+
+// read returns the image contiguous.
+func (m *image) read(e *env, l conv.Layout, t *tensor.Tensor) tensor.Tensor {
+	v := last(l, *t)
+	if v.IsContiguous() {
+		return v
+	}
+	dst := m.room(v.Spec)
+	m.copy(e, &dst, &v)
+	return dst
+}
+
+func (m *image) room(s tensor.Spec) tensor.Tensor {
+	if m.scratch.Spec != s {
+		m.scratch = tensor.New(s.DType, s.Shape()...)
+	}
+	return m.scratch
+}
+
+// half says how rows of 16-bit images are widened and narrowed.
+type half struct {
+	e *env
+	x []uint16
+	y []uint16
+	f bool // float16, else bfloat16
+	g bool
+}
+
+func (h *half) load(dst []float32, i int) {
+	if h.f {
+		h.e.vec.FromF16(dst, h.x[i:i+len(dst)])
+	} else {
+		h.e.vec.FromBF16(dst, h.x[i:i+len(dst)])
+	}
+}
+
+func (h *half) store(i int, y []float32) {
+	if h.g {
+		h.e.vec.ToF16(h.y[i:i+len(y)], y)
+	} else {
+		h.e.vec.ToBF16(h.y[i:i+len(y)], y)
+	}
+}
+
+// floatImage reports whether the engine takes images of the type.
+func floatImage(d tensor.DType) bool { return d == tensor.F32 || d == tensor.F16 || d == tensor.BF16 }
+
+// convKernel runs a convolution or a transposed one.
+type convKernel struct {
+	spec     engine.Spec
+	layout   conv.Layout
+	e        matmul.Epilogue
+	in       []int
+	out      int
+	colScale int
+	bias     int
+	residual int
+	scales   []float32
+	filter   *engine.Filter // of a constant filter
+	plan     *engine.Plan
+	isa      cpuinfo.ISA
+	args     engine.Args
+	half     half
+	x, y, r  image
+	res      []float32
+	vectors  [2][]float32
+}
+
+// convCall describes both kinds of convolution to the engine; ok is false where the reference must run.
+func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok bool) {
+	x, w, y := c.In[0], c.In[1], c.Out[0]
+	if x.Rank > 4 || !floatImage(x.DType) || !floatImage(w.DType) || !floatImage(y.DType) {
+		return
+	}
+	var win conv.Window
+	switch op := c.Op.(type) {
+	case conv.Conv:
+		win, l, e = op.Window, op.Layout, op.Epilogue
+		s.Groups, s.M = op.NumGroups(), w.Dims[0]
+	case conv.Transposed:
+		win, l, e = op.Window, op.Layout, op.Epilogue
+		s.Groups, s.M, s.Transposed = op.NumGroups(), w.Dims[1]*op.NumGroups(), true
+	}
+	in, out := last(l, tensor.Tensor{Spec: x}), last(l, tensor.Tensor{Spec: y})
+	s.N, s.H, s.W, s.C, s.OH, s.OW = in.Dims[0], in.Dims[1], in.Dims[2], in.Dims[3], out.Dims[1], out.Dims[2]
+	s.KH, s.SH, s.DH = 1, 1, 1
+	dims := int(x.Rank) - 2
+	s.KW, s.Left = w.Dims[1+dims], win.Before[dims-1]
+	s.SW, s.DW = win.At(dims - 1)
+	if dims == 2 {
+		s.KH, s.Top = w.Dims[2], win.Before[0]
+		s.SH, s.DH = win.At(0)
+	}
+	if s.C == 0 || s.M == 0 || s.Check() != nil {
+		return
+	}
+	// What the epilogue cannot take along: scales that are not known when the filter is packed.
+	_, colScale, _, residual, _ := matmul.Op{Epilogue: e}.Operands()
+	if colScale >= 0 && !c.Const[colScale] || residual >= 0 && c.In[residual].DType != tensor.F32 {
+		return
+	}
+	return s, l, e, true
+}
+
+func convKernelFor(b *Backend, c ops.Call) kernel {
+	s, l, e, ok := convCall(c)
+	if !ok {
+		return nil
+	}
+	return &convKernel{spec: s, layout: l, e: e, isa: b.isa}
+}
+
+type filterKey struct {
+	isa    cpuinfo.ISA
+	spec   engine.Spec
+	scales *ops.Constant
+}
+
+func (k *convKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
+	k.in, k.out = n.In, n.Out[0]
+	_, k.colScale, k.bias, k.residual, _ = matmul.Op{Epilogue: k.e}.Operands()
+	var scales *ops.Constant
+	if k.colScale >= 0 {
+		scales = part.Values[n.In[k.colScale]].Const
+		k.scales = f32Of(scales.Tensor)
+	}
+	act, f := convAct(e, k.e.Act)
+	k.args.Act = act
+	k.args.Stop = e.stopped
+	k.half.e = e
+	depthwise := k.spec.Depthwise()
+	switch {
+	case k.e.Residual == matmul.ResidualBefore && depthwise:
+		// Strips add no residual: they leave the sum alone, and what follows is done by pixel.
+		k.args.Act, f = engine.NoAct, rowAct(e, k.e.Act)
+		k.args.Post = func(i int, y []float32) {
+			e.vec.Add(y, y, k.res[i:i+len(y)])
+			f(y)
+		}
+	case k.e.Residual == matmul.ResidualAfter:
+		k.args.Post = func(i int, y []float32) {
+			if f != nil {
+				f(y)
+			}
+			e.vec.Add(y, y, k.res[i:i+len(y)])
+		}
+	case f != nil:
+		k.args.Post = func(_ int, y []float32) { f(y) }
+	}
+	if c := part.Values[n.In[1]].Const; c != nil {
+		s := k.spec
+		s.N, s.H, s.W, s.OH, s.OW = 1, 1, 1, 1, 1
+		form, err := c.Prepare(filterKey{k.isa, s, scales}, func() (any, error) { return engine.Pack(s, f32Of(c.Tensor), k.scales, k.isa) })
+		if err != nil {
+			return err
+		}
+		k.filter = form.(*engine.Filter)
+		if k.plan, err = engine.NewPlan(k.filter, k.spec, e.threads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// f32Of returns the elements as a row of float32.
+func f32Of(t tensor.Tensor) []float32 {
+	if t.DType == tensor.F32 && t.IsContiguous() {
+		return tensor.Data[float32](&t)
+	}
+	dst := tensor.New(tensor.F32, t.Shape()...)
+	if err := tensor.Copy(&dst, &t); err != nil {
+		panic(err)
+	}
+	return tensor.Data[float32](&dst)
+}
+
+// convAct returns the activation that the engine applies in registers, and what is left to do by pixel.
+func convAct(e *env, a ops.Act) (engine.Act, func([]float32)) {
+	act := engine.NoAct
+	switch a.Kind {
+	case ops.NoActivation:
+	case ops.ReLU:
+		act.Lo = 0
+	case ops.Clip:
+		act.Lo, act.Hi = a.P, a.Q
+	case ops.HardSwish:
+		act.Mode, act.P, act.Q = engine.Swish, 1.0/6, 0.5
+	case ops.LeakyReLU:
+		act.Mode, act.P = engine.Leaky, a.P
+	case ops.HardSigmoid:
+		act.Mode, act.P, act.Q, act.Lo, act.Hi = engine.Linear, a.P, a.Q, 0, 1
+	default:
+		return act, rowAct(e, a)
+	}
+	return act, nil
+}
+
+// rowAct returns an activation of rows.
+func rowAct(e *env, a ops.Act) func([]float32) {
+	if a.Kind == ops.NoActivation {
+		return func([]float32) {}
+	}
+	row, _ := activationRow(e.vec, a)
+	return func(y []float32) { row(y, y) }
+}
+
+func (k *convKernel) run(e *env, frame []tensor.Tensor) error {
+	if k.plan == nil || k.filter == nil { // the filter is computed by the graph
+		f, err := engine.Pack(k.spec, f32Of(frame[k.in[1]]), k.scales, k.isa)
+		if err != nil {
+			return err
+		}
+		if k.plan, err = engine.NewPlan(f, k.spec, e.threads); err != nil {
+			return err
+		}
+	}
+	a := &k.args
+	x := k.x.read(e, k.layout, &frame[k.in[0]])
+	out := last(k.layout, frame[k.out])
+	y := out
+	direct := y.IsContiguous()
+	if !direct {
+		y = k.y.room(out.Spec)
+	}
+	a.X, a.Y, a.Load, a.Store = nil, nil, nil, nil
+	if x.DType == tensor.F32 {
+		a.X = tensor.Data[float32](&x)
+	} else {
+		k.half.x, k.half.f = tensor.Data[uint16](&x), x.DType == tensor.F16
+		a.Load = k.half.load
+	}
+	if y.DType == tensor.F32 {
+		a.Y = tensor.Data[float32](&y)
+	} else {
+		k.half.y, k.half.g = tensor.Data[uint16](&y), y.DType == tensor.F16
+		a.Store = k.half.store
+	}
+	a.Residual = nil
+	if k.residual >= 0 {
+		r := k.r.read(e, k.layout, &frame[k.in[k.residual]])
+		k.res = tensor.Data[float32](&r)
+		if k.e.Residual == matmul.ResidualBefore && !k.spec.Depthwise() {
+			a.Residual = k.res
+		}
+	}
+	a.Bias = nil
+	if k.bias >= 0 {
+		t := &frame[k.in[k.bias]]
+		if t.DType == tensor.F32 && t.IsContiguous() {
+			a.Bias = tensor.Data[float32](t)
+		} else {
+			a.Bias = f32Of(*t)
+		}
+	}
+	k.plan.Run(a)
+	if !direct {
+		k.y.copy(e, &out, &y)
+	}
+	return nil
+}
+
+// poolKernel runs a pooling without indices.
+type poolKernel struct {
+	layout conv.Layout
+	spec   engine.PoolSpec
+	isa    cpuinfo.ISA
+	pool   *engine.Pool
+	in     int
+	out    int
+	args   engine.Args
+	half   half
+	x, y   image
+}
+
+func poolKernelFor(b *Backend, op conv.Pool, c ops.Call) kernel {
+	x := c.In[0]
+	if x.Rank > 4 || !floatImage(x.DType) || op.Indices || op.Kind == conv.Lp {
+		return nil
+	}
+	in, out := last(op.Layout, tensor.Tensor{Spec: x}), last(op.Layout, tensor.Tensor{Spec: c.Out[0]})
+	dims := int(x.Rank) - 2
+	s := engine.PoolSpec{N: in.Dims[0], H: in.Dims[1], W: in.Dims[2], C: in.Dims[3], OH: out.Dims[1], OW: out.Dims[2],
+		KH: 1, SH: 1, DH: 1, KW: op.Kernel[dims-1], Left: op.Before[dims-1], Right: op.After[dims-1], Max: op.Kind == conv.Max, Counted: op.Kind == conv.AvgPadded}
+	s.SW, s.DW = op.At(dims - 1)
+	if dims == 2 {
+		s.KH, s.Top, s.Bottom = op.Kernel[0], op.Before[0], op.After[0]
+		s.SH, s.DH = op.At(0)
+	}
+	const mostTaps = 1 << 15 // offsets of all taps are kept; a count of them has 16 bits
+	if s.Top < 0 || s.Left < 0 || s.Bottom < 0 || s.Right < 0 || s.KH > mostTaps || s.KW > mostTaps/s.KH {
+		return nil
+	}
+	return &poolKernel{layout: op.Layout, spec: s, isa: b.isa}
+}
+
+func (k *poolKernel) bind(_ context.Context, e *env, _ *ops.Part, n *ops.Node) error {
+	k.in, k.out = n.In[0], n.Out[0]
+	k.pool = engine.NewPool(k.spec, k.isa, e.threads)
+	k.args.Act, k.args.Stop = engine.NoAct, e.stopped
+	k.half.e = e
+	return nil
+}
+
+func (k *poolKernel) run(e *env, frame []tensor.Tensor) error {
+	a := &k.args
+	x := k.x.read(e, k.layout, &frame[k.in])
+	out := last(k.layout, frame[k.out])
+	y := out
+	direct := y.IsContiguous()
+	if !direct {
+		y = k.y.room(out.Spec)
+	}
+	a.X, a.Y, a.Load, a.Store = nil, nil, nil, nil
+	if x.DType == tensor.F32 {
+		a.X, a.Y = tensor.Data[float32](&x), tensor.Data[float32](&y)
+	} else {
+		k.half.x, k.half.y, k.half.f, k.half.g = tensor.Data[uint16](&x), tensor.Data[uint16](&y), x.DType == tensor.F16, x.DType == tensor.F16
+		a.Load, a.Store = k.half.load, k.half.store
+	}
+	k.pool.Run(a)
+	if !direct {
+		k.y.copy(e, &out, &y)
+	}
+	return nil
+}
