@@ -65,6 +65,7 @@ type Model struct {
 	sessions map[*Session]struct{}
 	idle     []*Session // for calls on the model itself
 	closed   bool
+	encoder  *encoders // of models that encode
 }
 
 // program is a compiled decoder, of which sessions are forks.
@@ -165,7 +166,7 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 	if c.Causal {
 		_, err = m.program(context.Background(), m.limits())
 	} else {
-		err = m.checkEncoder()
+		err = m.openEncoder(context.Background())
 	}
 	if err != nil {
 		for _, b := range m.own {
@@ -225,11 +226,7 @@ func (p *program) fork(ctx context.Context) (*graph.Executable, error) {
 // Executable returns the compiled graph of the model's sessions, for reports on placement and memory.
 func (m *Model) Executable() (*graph.Executable, error) {
 	if !m.Config.Causal {
-		e, err := m.encoder(context.Background())
-		if err != nil {
-			return nil, err
-		}
-		return e.exe, nil
+		return m.encoder.first, nil
 	}
 	p, err := m.program(context.Background(), m.limits())
 	if err != nil {
@@ -275,7 +272,10 @@ func (m *Model) Close() error {
 		}
 		errs = append(errs, p.g.Close())
 	}
-	errs = append(errs, m.closeEncoder(), m.w.close())
+	if m.encoder != nil {
+		errs = append(errs, m.encoder.close())
+	}
+	errs = append(errs, m.w.close())
 	for _, b := range m.own {
 		errs = append(errs, b.Close())
 	}

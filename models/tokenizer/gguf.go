@@ -8,6 +8,10 @@ import (
 	"github.com/tessera-go/tessera/models/gguf"
 )
 
+// wholeWords are the splits of the models that take a piece that is a token as it is, whatever their merges say. They begin texts with BOS.
+var wholeWords = map[string]bool{"llama-bpe": true, "llama3": true, "llama-v3": true, "falcon3": true, "falcon-h1": true, "pixtral": true,
+	"midm-2.0": true, "lfm2": true, "tekken": true}
+
 // FromGGUF makes the tokenizer that a file's metadata describes.
 func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	const p = "tokenizer.ggml."
@@ -60,7 +64,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 		if n := int32(len(t.Tokens)); n <= 11 {
 			defaults.bos, defaults.eos = -1, -1
 		}
-		addBOS = pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" || pre == "falcon3" || pre == "tekken"
+		addBOS = wholeWords[pre]
 	case "bert":
 		defaults.cls, defaults.sep, defaults.unk, defaults.pad, defaults.mask = 101, 102, 100, 0, 103
 		addBOS, addEOS = true, true
@@ -83,7 +87,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	addEOS = r.bool(p+"add_eos_token", addEOS)
 	addSpace = r.bool(p+"add_space_prefix", addSpace)
 	collapse := r.bool(p+"remove_extra_whitespaces", false)
-	name := strings.ToLower(r.str("general.name", "") + " " + r.str("general.architecture", ""))
+	name := strings.ToLower(r.str("general.name", ""))
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -99,7 +103,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 		if m, err = newBPE(t, true, false); err != nil {
 			return nil, err
 		}
-		m.wholeFirst = addBOS || pre == "tekken"
+		m.wholeFirst = wholeWords[pre]
 		if t.split, err = preset(pre); err != nil {
 			return nil, err
 		}

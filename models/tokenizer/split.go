@@ -28,6 +28,12 @@ const (
 		`\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
+// Some files spell the folded contractions out.
+const (
+	foldedContractions  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+	spelledContractions = `(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])`
+)
+
 // presets are the splits by the names that GGUF files use (tokenizer.ggml.pre): patterns that apply one after the other.
 var presets = map[string][]string{
 	"default": {`[\p{P}\$\+<=>\^~\|]+`, patternGPT2, `\p{N}+`, `[0-9][0-9][0-9]`},
@@ -36,7 +42,11 @@ var presets = map[string][]string{
 	"jina-v2-code": {patternGPT2}, "roberta-bpe": {patternGPT2}, "gigachat": {patternGPT2}, "trillion": {patternGPT2}, "modern-bert": {patternGPT2},
 	"smollm": {`\p{N}`, patternGPT2}, "starcoder": {`\p{N}`, patternGPT2}, "refact": {`\p{N}`, patternGPT2}, "command-r": {`\p{N}`, patternGPT2},
 	"codeshell": {`\p{N}`, patternGPT2}, "exaone": {`\p{N}`, patternGPT2}, "minerva-7b": {`\p{N}`, patternGPT2},
-	"falcon":    {`[\p{P}\$\+<=>\^~\|` + "`" + `]+`, patternGPT2, `[0-9][0-9][0-9]`},
+	"falcon": {`[\p{P}\$\+<=>\^~\|` + "`" + `]+`, patternGPT2, `[0-9][0-9][0-9]`},
+	"mellum": {patternGPT2}, "a.x-4.0": {patternGPT2}, "exaone4": {patternGPT2}, "granite-docling": {patternGPT2}, "mellum2": {`\p{N}`, patternGPT2},
+	"falcon-h1": {patternGPT4}, "midm-2.0": {patternGPT4}, "lfm2": {patternGPT4},
+	"kormo": {patternQwen}, "solar-open": {patternQwen}, "grok-2": {patternQwen},
+	"kanana2": {patternGPT4o}, "talkie": {patternGPT4o}, "minimax-m2": {patternGPT4o},
 	"llama-bpe": {patternGPT4}, "llama3": {patternGPT4}, "llama-v3": {patternGPT4}, "falcon3": {patternGPT4}, "dbrx": {patternGPT4},
 	"smaug-bpe": {patternGPT4}, "chatglm-bpe": {patternGPT4}, "glm4": {patternGPT4}, "pixtral": {patternGPT4},
 	"qwen2": {patternQwen}, "stablelm2": {patternQwen}, "hunyuan": {patternQwen}, "deepseek-r1-qwen": {patternQwen}, "megrez": {patternQwen},
@@ -88,7 +98,7 @@ func sequence(steps ...splitter) splitter {
 // patternSplitter makes pieces of the matches of a pattern and of what lies between them. With dropped, matches are left out.
 func patternSplitter(pattern string, dropped bool) (splitter, error) {
 	if !dropped {
-		switch pattern {
+		switch strings.Replace(pattern, spelledContractions, foldedContractions, 1) {
 		case patternGPT2, strings.TrimSuffix(patternGPT2, `|\s+`):
 			return splitGPT2, nil
 		case patternGPT4:

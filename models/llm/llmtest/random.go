@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/tessera-go/tessera/models/gguf"
 	"github.com/tessera-go/tessera/quant"
@@ -28,18 +29,56 @@ type Shape struct {
 	RopeDim int     // 0: HeadDim
 	Tied    bool    // the head is the embedding
 	Window  int     // of local layers, where the architecture has them
-	Factors bool    // rotary frequency factors
-	Scale   float64 // of rotary positions, linear; 0: none
+	Rope    Stretch // of rotary positions
 	Type    tensor.DType
 	Seed    uint64
 }
 
+// Stretch is a way to make a model's context longer than the one that it was trained for.
+type Stretch uint8
+
+// The stretches.
+const (
+	NoStretch Stretch = iota
+	Linear            // positions times 1/4
+	YaRN              // positions times 1/4 in slow dimensions
+	Factors           // a divisor for each frequency (Llama 3)
+	LongRope          // two sets of them, for short and long contexts (Phi-3)
+)
+
+// Cases returns the models of the tests by name.
+func Cases() map[string]Shape {
+	all := map[string]Shape{}
+	for _, arch := range []string{"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "gpt2", "bert"} {
+		if s := Small(arch, false); !s.Tied {
+			all[arch] = s
+		}
+		if arch != "bert" {
+			all[arch+"-tied"] = Small(arch, true)
+		} else {
+			all[arch] = Small(arch, true)
+		}
+	}
+	for name, r := range map[string]Stretch{"llama-linear": Linear, "llama-yarn": YaRN, "llama-factors": Factors, "phi3-longrope": LongRope} {
+		arch, _, _ := strings.Cut(name, "-")
+		s := Small(arch, false)
+		s.Rope = r
+		all[name] = s
+	}
+	return all
+}
+
 // Small is a shape with every number unusual, for comparison with other engines.
 func Small(arch string, tied bool) Shape {
+	if arch == "gemma" || arch == "gemma2" || arch == "bert" {
+		tied = true // they have no other head
+	}
 	s := Shape{Arch: arch, Vocab: 389, Context: 96, Dim: 80, FFN: 152, Layers: 3, Heads: 6, KVHeads: 2, HeadDim: 24, Tied: tied, Seed: 7}
 	switch arch {
 	case "gpt2", "bert":
 		s.KVHeads, s.Heads, s.HeadDim = 5, 5, 16
+	case "qwen2": // its heads share the model's width
+		s.KVHeads, s.Heads, s.HeadDim = 2, 10, 8
 	case "gemma3":
 		s.Layers, s.Window = 7, 9
 	case "gemma2":
@@ -82,7 +121,7 @@ func Write(out io.Writer, s Shape) error {
 func (w *writer) metadata() {
 	s, a := w.s, w.s.Arch+"."
 	w.Set("general.architecture", s.Arch)
-	w.Set("general.name", fmt.Sprintf("random-%s", s.Arch))
+	w.Set("general.name", "random weights")
 	w.Set("general.file_type", uint32(0))
 	w.Set(a+"context_length", uint32(s.Context))
 	w.Set(a+"embedding_length", uint32(s.Dim))
@@ -101,9 +140,17 @@ func (w *writer) metadata() {
 		w.Set(a+"rope.freq_base", float32(20000))
 		w.Set(a+"vocab_size", uint32(s.Vocab))
 	}
-	if s.Scale != 0 {
+	switch s.Rope {
+	case Linear:
 		w.Set(a+"rope.scaling.type", "linear")
-		w.Set(a+"rope.scaling.factor", float32(s.Scale))
+		w.Set(a+"rope.scaling.factor", float32(4))
+	case YaRN:
+		w.Set(a+"rope.scaling.type", "yarn")
+		w.Set(a+"rope.scaling.factor", float32(4))
+		w.Set(a+"rope.scaling.original_context_length", uint32(s.Context/4))
+	case LongRope:
+		w.Set(a+"rope.scaling.attn_factor", float32(1.19))
+		w.Set(a+"rope.scaling.original_context_length", uint32(s.Context/2))
 	}
 	if s.Window > 0 {
 		w.Set(a+"attention.sliding_window", uint32(s.Window))
@@ -112,7 +159,7 @@ func (w *writer) metadata() {
 		w.Set(a+"attn_logit_softcapping", float32(20))
 		w.Set(a+"final_logit_softcapping", float32(15))
 	}
-	if s.Arch == "phi3" {
+	if s.Arch == "phi3" && s.Rope != LongRope {
 		w.Set(a+"rope.scaling.original_context_length", uint32(s.Context))
 	}
 	if s.Arch == "bert" {
@@ -208,7 +255,7 @@ func (w *writer) random(name string, d tensor.DType, mean, spread float64, dims 
 				// Roughly normal from one draw, of variance 1: a sum of four uniform numbers.
 				u := rng.Uint64()
 				sum := float64(u&0xffff) + float64(u>>16&0xffff) + float64(u>>32&0xffff) + float64(u>>48) - 131070
-				x[i] = float32(mean + spread*sum/37837)
+				x[i] = float32(mean + float64(spread*sum/37837)) // never fused
 			}
 			if d == tensor.F32 {
 				for i, v := range x {
@@ -241,12 +288,23 @@ func (w *writer) decoder() {
 			w.vector(name+".bias", 0, 0.1, n)
 		}
 	}
-	w.random("token_embd.weight", s.Type, 0, map[bool]float64{true: 1 / math.Sqrt(float64(s.Dim)), false: 1}[gemma], s.Vocab, s.Dim)
+	spread := 1.0
+	if s.Tied { // else every token predicts itself
+		spread = 2 / math.Sqrt(float64(s.Dim))
+	}
+	if gemma { // it multiplies by the root of the width
+		spread = 1 / math.Sqrt(float64(s.Dim))
+	}
+	w.random("token_embd.weight", s.Type, 0, spread, s.Vocab, s.Dim)
 	if s.Arch == "gpt2" {
 		w.random("position_embd.weight", tensor.F32, 0, 0.5, s.Context, s.Dim)
 	}
-	if s.Factors {
+	switch s.Rope {
+	case Factors:
 		w.vector("rope_freqs.weight", 2, 0.4, s.RopeDim/2)
+	case LongRope:
+		w.vector("rope_factors_long.weight", 3, 0.6, s.RopeDim/2)
+		w.vector("rope_factors_short.weight", 1, 0.1, s.RopeDim/2)
 	}
 	for i := range s.Layers {
 		p := fmt.Sprintf("blk.%d.", i)

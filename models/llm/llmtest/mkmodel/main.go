@@ -1,14 +1,17 @@
 // Command mkmodel writes a model of random weights.
 //
-//	go run ./models/llm/llmtest/mkmodel -arch qwen3 -small -o random-qwen3.gguf
+//	go run ./models/llm/llmtest/mkmodel -case qwen3-tied -o random-qwen3.gguf
 //	go run ./models/llm/llmtest/mkmodel -dim 768 -ffn 2048 -layers 12 -heads 12 -vocab 32000 -context 1024 -type f16 -o random-134m.gguf
 package main
 
 import (
 	"bufio"
 	"flag"
+	"fmt"
 	"log"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/tessera-go/tessera/models/llm/llmtest"
 	"github.com/tessera-go/tessera/tensor"
@@ -27,15 +30,26 @@ func main() {
 	flag.IntVar(&s.KVHeads, "kv-heads", 0, "key heads; 0: as many as query heads")
 	flag.BoolVar(&s.Tied, "tied", false, "the head is the embedding")
 	flag.Uint64Var(&s.Seed, "seed", 1, "of the weights")
-	small := flag.Bool("small", false, "the small shape of the tests; other sizes are ignored")
+	name := flag.String("case", "", "a model of the tests by name; sizes are ignored")
+	list := flag.Bool("cases", false, "print the names of the models of the tests")
 	typ := flag.String("type", "f32", "of matrices")
 	out := flag.String("o", "random.gguf", "file to write")
 	flag.Parse()
 	if s.KVHeads == 0 {
 		s.KVHeads = s.Heads
 	}
-	if *small {
-		s = llmtest.Small(s.Arch, s.Tied)
+	cases := llmtest.Cases()
+	if *list {
+		for _, n := range slices.Sorted(maps.Keys(cases)) {
+			fmt.Println(n)
+		}
+		return
+	}
+	if *name != "" {
+		var ok bool
+		if s, ok = cases[*name]; !ok {
+			log.Fatalf("no case %q; -cases prints them", *name)
+		}
 	}
 	var err error
 	if s.Type, err = tensor.ParseDType(*typ); err != nil {
