@@ -86,7 +86,7 @@ func (w Window) Out(i, in, k int, ceil bool) (int, error) {
 		return 0, fmt.Errorf("dimension %d: kernel %d, stride %d, dilation %d: positive numbers are right", i, k, w.Stride[i], w.Dilation[i])
 	}
 	reach, ok := mem.Mul(k-1, d)
-	if !ok || reach > math.MaxInt32*1024 || w.Before[i] > math.MaxInt32 || w.After[i] > math.MaxInt32 || w.Before[i] < -in || w.After[i] < -in {
+	if !ok || int64(reach) > math.MaxInt32*1024 || w.Before[i] > math.MaxInt32 || w.After[i] > math.MaxInt32 || w.Before[i] < -in || w.After[i] < -in {
 		return 0, fmt.Errorf("dimension %d: kernel %d, dilation %d, padding %d and %d are out of range", i, k, d, w.Before[i], w.After[i])
 	}
 	room := in + w.Before[i] + w.After[i] - reach - 1

@@ -2,7 +2,9 @@ package shape
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/internal/ref"
 	"github.com/tessera-go/tessera/tensor"
@@ -51,7 +53,10 @@ func (c Concat) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 			return nil, fmt.Errorf("concat along %d: input %d is %v, input 0 is %v: types and other dimensions must be equal",
 				axis, i+1, s, in[0])
 		}
-		out.Dims[axis] += s.Dims[axis]
+		var ok bool
+		if out.Dims[axis], ok = mem.Add(out.Dims[axis], s.Dims[axis]); !ok {
+			return nil, fmt.Errorf("concat along %d: %w", axis, mem.ErrOverflow)
+		}
 	}
 	return ref.Checked(c, out.DType, out.Shape())
 }
@@ -203,6 +208,9 @@ func (p Pad) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	dims := s.Shape()
 	for i, n := range dims {
 		b, a := p.Before.At(i), p.After.At(i)
+		if b > math.MaxInt32 || a > math.MaxInt32 || b < -n || a < -n {
+			return nil, fmt.Errorf("pad of %v by %v and %v: dimension %d is out of range", s, p.Before, p.After, i)
+		}
 		dims[i] += b + a
 		if dims[i] < 0 || p.Mode != PadConstant && (b < 0 || a < 0 || n == 0 && dims[i] > 0) ||
 			p.Mode == PadReflect && (b >= max(n, 1) || a >= max(n, 1)) {
@@ -286,7 +294,10 @@ func (t Tile) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		if t.Reps.At(i) < 0 {
 			return nil, fmt.Errorf("tile of %v by %v: numbers from 0 are right", in[0], t.Reps)
 		}
-		dims[i] *= t.Reps.At(i)
+		var ok bool
+		if dims[i], ok = mem.Mul(dims[i], t.Reps.At(i)); !ok {
+			return nil, fmt.Errorf("tile of %v by %v: %w", in[0], t.Reps, mem.ErrOverflow)
+		}
 	}
 	if in[0].DType.IsBlock() && t.Reps.Len() > 0 && t.Reps.At(t.Reps.Len()-1) != 1 {
 		return nil, fmt.Errorf("tile of %v by %v: block types are repeated by whole rows", in[0], t.Reps)
