@@ -395,11 +395,15 @@ func TestForeignWeightsAreRefused(t *testing.T) {
 
 func TestRunsWithoutAllocation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(10, 10))
-	b := openT(t, "threads=1")
+	b := openT(t, "threads=1,precision=fp32") // which needs no product of the CPU's engine, whose allocations have a test of their own
 	p, frame := part(t, matmul.Op{}, floats(rng, 16, 64), floats(rng, 64, 48))
 	prog, err := b.Compile(context.Background(), p)
 	require.NoError(t, err)
-	run := func() { require.NoError(t, prog.Run(context.Background(), frame, 0, 1)) }
+	run := func() {
+		if err := prog.Run(context.Background(), frame, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
 	run()
-	require.LessOrEqual(t, testing.AllocsPerRun(20, run), 4.0)
+	require.Zero(t, testing.AllocsPerRun(20, run))
 }

@@ -139,7 +139,10 @@ func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	p := &k.pixels
 	p.typ, p.m, p.k = k.w.typ, g.N, size
 	k.quant.src, k.quant.stride, k.quant.split = tensor.Data[float32](&x), 1, false
-	k.quant.row = func(i int) int { return i * size }
+	k.quant.rows = k.quant.rows[:0]
+	for i := range g.N {
+		k.quant.rows = append(k.quant.rows, i*size)
+	}
 	k.quant.quantize(p, e.threads)
 
 	rows, pixels := g.rows(), g.OutH*g.OutW

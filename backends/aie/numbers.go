@@ -266,8 +266,8 @@ func grow[T any](s []T, n int) []T {
 type quantJob struct {
 	x      *acts
 	src    []float32
-	row    func(i int) int // offset of row i
-	stride int             // between elements of a row
+	rows   []int // where each row starts
+	stride int   // between elements of a row
 	split  bool
 	line   [][]float32
 }
@@ -277,7 +277,7 @@ const quantRows = 8
 func (j *quantJob) Do(worker, job int) {
 	x := j.x
 	for i := job * quantRows; i < min(x.m, (job+1)*quantRows); i++ {
-		at := j.row(i)
+		at := j.rows[i]
 		var line []float32
 		if j.stride == 1 {
 			line = j.src[at : at+x.k]
@@ -325,4 +325,29 @@ func (j *quantJob) quantize(x *acts, threads int) {
 		}
 	}
 	par.Run(threads, jobs, j)
+}
+
+// rowOffsets lists where the rows of a tensor start, in elements: all positions of its dimensions but the last.
+func rowOffsets(dst []int, t *tensor.Tensor) []int {
+	dst = dst[:0]
+	n := int(t.Rank) - 1
+	rows := 1
+	for d := range n {
+		rows *= t.Dims[d]
+	}
+	var idx [tensor.MaxRank]int
+	off := 0
+	for range rows {
+		dst = append(dst, off)
+		for d := n - 1; d >= 0; d-- {
+			idx[d]++
+			off += t.Strides[d]
+			if idx[d] < t.Dims[d] {
+				break
+			}
+			off -= idx[d] * t.Strides[d]
+			idx[d] = 0
+		}
+	}
+	return dst
 }

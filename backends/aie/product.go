@@ -26,6 +26,8 @@ type run struct {
 	s32      []int32   // results of integer products, [M][N]
 	f32      []float32 // of fp32 products
 	parts    [3][]int32
+	opt      gemm.Options
+	more     gemm.Options // adds to what is there
 	combine  combineJob
 	fma      fmaJob
 	finish   finishJob
@@ -40,23 +42,13 @@ func (r *run) product(ctx context.Context, w *weights, a, c *tensor.Tensor, row,
 	if m == 0 || r.spec.N == 0 {
 		return nil
 	}
-	r.rows(a)
+	r.rowStart = rowOffsets(r.rowStart, a)
 	r.load(w, a, m)
 	if err := r.multiply(ctx, w, m); err != nil {
 		return err
 	}
 	return r.store(w, c, row, m)
 }
-
-// rows lists the offsets of the rows of a.
-func (r *run) rows(a *tensor.Tensor) {
-	r.rowStart = r.rowStart[:0]
-	outer := *a
-	outer.Rank--
-	outer.Each(func(_, off int) { r.rowStart = append(r.rowStart, off) })
-}
-
-func (r *run) at(i int) int { return r.rowStart[i] }
 
 // load brings activations into the numbers of the product.
 func (r *run) load(w *weights, a *tensor.Tensor, m int) {
@@ -73,7 +65,7 @@ func (r *run) load(w *weights, a *tensor.Tensor, m int) {
 	case tensor.F32:
 		q := &r.quant
 		q.src, q.stride, q.split = tensor.Data[float32](a), stride, !r.e.emulate
-		q.row = r.at
+		q.rows = r.rowStart
 		q.quantize(x, r.e.threads)
 	case tensor.I16:
 		src := tensor.Data[int16](a)
@@ -222,16 +214,15 @@ func (r *run) fast(ctx context.Context, w *weights, m int, lower func(i0, n int)
 }
 
 func (r *run) fastBlock(w *weights, i0, from, rows int, nr core.Narrow) error {
-	opt := gemm.Options{Threads: r.e.threads}
+	r.opt = gemm.Options{Threads: r.e.threads}
+	r.more = gemm.Options{Threads: r.e.threads, Accumulate: true}
 	switch w.typ {
 	case core.FP32:
 		r.fma.run(r, w, i0, from, rows)
 		return nil
 	case core.Int8:
-		return gemm.MulPacked(gemm.Of(r.s32[i0*w.n:(i0+rows)*w.n], rows, w.n), gemm.Of(r.x.hi[from*w.k:(from+rows)*w.k], rows, w.k), w.s8, &opt)
+		return gemm.MulPacked(gemm.Of(r.s32[i0*w.n:(i0+rows)*w.n], rows, w.n), gemm.Of(r.x.hi[from*w.k:(from+rows)*w.k], rows, w.k), w.s8, &r.opt)
 	}
-	add := opt
-	add.Accumulate = true
 	for i := range r.parts {
 		r.parts[i] = grow(r.parts[i], rows*w.n)
 	}
@@ -247,7 +238,7 @@ func (r *run) fastBlock(w *weights, i0, from, rows int, nr core.Narrow) error {
 			c, a gemm.Matrix
 			b    *gemm.PackedB
 			o    *gemm.Options
-		}{{hh, hi, c.hi, &opt}, {mid, hi, c.lo, &opt}, {mid, lo, c.hi, &add}, {ll, lo, c.lo, &opt}} {
+		}{{hh, hi, c.hi, &r.opt}, {mid, hi, c.lo, &r.opt}, {mid, lo, c.hi, &r.more}, {ll, lo, c.lo, &r.opt}} {
 			if err := gemm.MulPacked(x.c, x.a, x.b, x.o); err != nil {
 				return err
 			}
@@ -368,10 +359,7 @@ func (r *run) store(w *weights, c *tensor.Tensor, first, m int) error {
 	j := &r.finish
 	j.r, j.w, j.c, j.first = r, w, c, first
 	e := &r.spec.Epilogue
-	outer := *c
-	outer.Rank--
-	j.rowC = j.rowC[:0]
-	outer.Each(func(_, off int) { j.rowC = append(j.rowC, off) })
+	j.rowC = rowOffsets(j.rowC, c)
 	j.rowRes, j.resStep = j.rowRes[:0], 0
 	if e.Residual != matmul.NoResidual {
 		res := r.args.Residual
@@ -383,8 +371,7 @@ func (r *run) store(w *weights, c *tensor.Tensor, first, m int) error {
 			r.args.Residual, res = wide, wide
 		}
 		j.resStep = res.Strides[res.Rank-1]
-		res.Rank--
-		res.Each(func(_, off int) { j.rowRes = append(j.rowRes, off) })
+		j.rowRes = rowOffsets(j.rowRes, &res)
 	}
 	j.unit = float32(math.Ldexp(1, int(r.e.narrowFor(r.spec).Shift)))
 	j.cols = grow(j.cols, w.n)

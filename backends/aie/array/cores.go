@@ -3,6 +3,7 @@ package array
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"github.com/tessera-go/tessera/backends/aie/core"
 	"github.com/tessera-go/tessera/backends/internal/sim"
@@ -21,6 +22,7 @@ type coreProc struct {
 	state      string // what it waits for, empty at rest
 	ready      bool   // all locks taken, waits for its neighbours
 	sums       []int64
+	work       *sync.WaitGroup // a call that is computed beside the clock
 
 	// The seed's kernel.
 	kc, kernels, left int
@@ -93,8 +95,19 @@ func (c *coreProc) haveAll() {
 		return
 	}
 	c.state = "computes"
-	c.call(nil)
+	if call := c.call(); call != nil {
+		c.beside(func() { c.k.Run(call) })
+	}
 	c.finishAfter(cycles(float64(c.cost())))
+}
+
+// beside computes while the clock goes on. Nobody touches the buffers of a call before it ends on the clock, because their locks are held;
+// Handle waits for it there.
+func (c *coreProc) beside(f func()) {
+	if c.work == nil {
+		c.work = &sync.WaitGroup{}
+	}
+	c.work.Go(f)
 }
 
 func (c *coreProc) where() core.Step {
@@ -148,16 +161,43 @@ func (c *coreProc) chain() {
 		}
 	}
 	one := head.k.Block(c.k.MR, c.KB, c.k.NR, core.Step{First: c.Steps == 1, Last: true, Out: c.Out, CascadeIn: true, CascadeOut: true}) - core.Fill
-	var sums []int64
+	calls := make([]*core.Call, len(tiles))
+	done := make([]*sync.WaitGroup, len(tiles))
 	for i, x := range tiles {
 		x.ready, x.state = false, "computes"
-		sums = x.call(sums)
+		if calls[i] = x.call(); calls[i] == nil {
+			continue
+		}
+		if i > 0 && calls[i-1] != nil {
+			calls[i].In = calls[i-1].Sent
+		}
+		if err := x.k.Check(calls[i]); err != nil {
+			m.fail("%s: %w", x.t.name(), err)
+			return
+		}
+		// Sums pass from one to the next: each waits for the one before it.
+		var before *sync.WaitGroup
+		if i > 0 {
+			before = done[i-1]
+		}
+		done[i] = &sync.WaitGroup{}
+		done[i].Add(1)
+		mine, call := done[i], calls[i]
+		x.beside(func() {
+			if before != nil {
+				before.Wait()
+			}
+			x.k.Run(call)
+			mine.Done()
+		})
+	}
+	for i, x := range tiles {
 		x.finishAfter(cycles(float64(x.cost() + i*one)))
 	}
 }
 
-// call computes a step on the bytes in memory; it takes and returns sums of the cascade.
-func (c *coreProc) call(in []int64) []int64 {
+// call is what a step computes on the bytes in memory, nil where only the clock matters.
+func (c *coreProc) call() *core.Call {
 	m, mem := c.t.m, c.t.mem
 	a, b := c.A[c.calls%2], c.B[c.calls%2]
 	an, bn := c.M*c.KB*c.Type.Bytes(), c.KB*c.N*c.Type.Bytes()
@@ -183,21 +223,20 @@ func (c *coreProc) call(in []int64) []int64 {
 	if o >= 0 {
 		call.Out = mem.Data[o : o+c.M*c.N*c.Out.Bytes()]
 	}
-	if st.CascadeIn {
-		call.In = in
-	}
 	if st.CascadeOut {
 		if len(c.sums) < c.M*c.N {
 			c.sums = make([]int64, c.M*c.N)
 		}
 		call.Sent = c.sums
 	}
+	if st.CascadeIn {
+		return &call // checked when the sums are known
+	}
 	if err := c.k.Check(&call); err != nil {
 		m.fail("%s: %w", c.t.name(), err)
 		return nil
 	}
-	c.k.Run(&call)
-	return call.Sent
+	return &call
 }
 
 // Handle ends a call (kind 0), or a phase of the seed's kernel.
@@ -207,6 +246,9 @@ func (c *coreProc) Handle(kind int) {
 		return
 	}
 	t := c.t
+	if c.work != nil {
+		c.work.Wait()
+	}
 	last := c.step == c.Steps-1
 	i := c.calls % 2
 	ok := t.locks[lockA+i].release(0) && t.locks[lockB+i].release(0)

@@ -164,64 +164,68 @@ func Pack(o Out, n Narrow, dst []byte, acc []int64) {
 	}
 }
 
-// mac16 advances a micro-tile of MR x 4 sums, column-major, over kb.
+// mac16 advances a micro-tile of MR x 4 sums, column-major, over kb: two rows by four columns at a time, whose sums stay in registers.
 func (k Kernel) mac16(a, b []int16, acc []int64, kb int) {
-	for h := 0; h < k.MR; h += Lanes {
-		var c [4]Acc
-		for j := range c {
-			copy(c[j][:], acc[j*k.MR+h:])
+	mr := k.MR
+	b = b[:4*kb]
+	for i := 0; i < mr; i += 2 {
+		s00, s10, s20, s30 := acc[i], acc[mr+i], acc[2*mr+i], acc[3*mr+i]
+		s01, s11, s21, s31 := acc[i+1], acc[mr+i+1], acc[2*mr+i+1], acc[3*mr+i+1]
+		at := i
+		for p := 0; p+4 <= len(b); p += 4 {
+			x := (*[2]int16)(a[at:])
+			z := (*[4]int16)(b[p:])
+			x0, x1 := int64(x[0]), int64(x[1])
+			z0, z1, z2, z3 := int64(z[0]), int64(z[1]), int64(z[2]), int64(z[3])
+			s00 += x0 * z0
+			s01 += x1 * z0
+			s10 += x0 * z1
+			s11 += x1 * z1
+			s20 += x0 * z2
+			s21 += x1 * z2
+			s30 += x0 * z3
+			s31 += x1 * z3
+			at += mr
 		}
-		for p := range kb {
-			av := (*[Lanes]int16)(a[p*k.MR+h:])
-			for j, z := range (*[4]int16)(b[4*p:]) {
-				z, row := int64(z), &c[j]
-				for l := range row {
-					row[l] += int64(av[l]) * z
-				}
-			}
-		}
-		for j := range c {
-			copy(acc[j*k.MR+h:j*k.MR+h+Lanes], c[j][:])
-		}
+		acc[i], acc[mr+i], acc[2*mr+i], acc[3*mr+i] = s00, s10, s20, s30
+		acc[i+1], acc[mr+i+1], acc[2*mr+i+1], acc[3*mr+i+1] = s01, s11, s21, s31
 	}
 }
 
 // mac8 advances an 8x8 micro-tile of four 4x4 accumulators over kb. It takes two columns in one 64-bit multiplication: the low half of
 // (z0 + z1 2^32) x is z0 x, the high half z1 x less the borrow, which is undone at the end. A half holds sums of 131,072 products.
 func mac8(a, b []int8, acc []int64, kb int) {
-	var s [2][4][2][2]int64 // block of rows, row, block of columns, pair of columns
+	var s [8][4]int64 // row, pair of columns
+	var w [8][4]int64 // step, pair of columns
 	for ; kb > 0; kb -= 8 {
 		x, z := (*[64]int8)(a), (*[64]int8)(b)
-		for p := range 8 {
-			z00 := int64(z[4*p]) + int64(z[4*p+1])<<32
-			z01 := int64(z[4*p+2]) + int64(z[4*p+3])<<32
-			z10 := int64(z[32+4*p]) + int64(z[32+4*p+1])<<32
-			z11 := int64(z[32+4*p+2]) + int64(z[32+4*p+3])<<32
-			for r := range 4 {
-				v, t := int64(x[8*r+p]), &s[0][r]
-				t[0][0] += v * z00
-				t[0][1] += v * z01
-				t[1][0] += v * z10
-				t[1][1] += v * z11
-				v, t = int64(x[32+8*r+p]), &s[1][r]
-				t[0][0] += v * z00
-				t[0][1] += v * z01
-				t[1][0] += v * z10
-				t[1][1] += v * z11
+		for p := range w {
+			w[p][0] = int64(z[4*p]) + int64(z[4*p+1])<<32
+			w[p][1] = int64(z[4*p+2]) + int64(z[4*p+3])<<32
+			w[p][2] = int64(z[32+4*p]) + int64(z[32+4*p+1])<<32
+			w[p][3] = int64(z[32+4*p+2]) + int64(z[32+4*p+3])<<32
+		}
+		for r := range s {
+			t := &s[r]
+			t0, t1, t2, t3 := t[0], t[1], t[2], t[3]
+			row := (*[8]int8)(x[8*r:])
+			for p := range row {
+				v, q := int64(row[p]), &w[p]
+				t0 += v * q[0]
+				t1 += v * q[1]
+				t2 += v * q[2]
+				t3 += v * q[3]
 			}
+			t[0], t[1], t[2], t[3] = t0, t1, t2, t3
 		}
 		a, b = a[64:], b[64:]
 	}
-	for bi := range 2 {
-		for r := range 4 {
-			for bj := range 2 {
-				for q, v := range s[bi][r][bj] {
-					lo := int32(v)
-					at := (bi*2+bj)*16 + 4*r + 2*q
-					acc[at] += int64(lo)
-					acc[at+1] += int64(int32((v - int64(lo)) >> 32))
-				}
-			}
+	for r := range s {
+		for c, v := range s[r] {
+			lo := int32(v)
+			at := (r/4*2+c/2)*16 + r%4*4 + c%2*2
+			acc[at] += int64(lo)
+			acc[at+1] += int64(int32((v - int64(lo)) >> 32))
 		}
 	}
 }
@@ -232,29 +236,43 @@ func (k Kernel) runF32(c *Call) {
 	for jp := 0; jp < c.N/k.NR; jp++ {
 		for ip := 0; ip < c.M/k.MR; ip++ {
 			at := (jp*(c.M/k.MR) + ip) * tile
-			var acc [4]AccF
-			if !c.First {
-				p := view[float32](c.Partial[4*at:], tile)
-				for j := range acc {
-					copy(acc[j][:], p[8*j:])
-				}
-			}
-			ap, bp := a[ip*8*c.KB:], b[jp*4*c.KB:]
-			for p := range c.KB {
-				x := (*[8]float32)(ap[8*p:])
-				for j, z := range (*[4]float32)(bp[4*p:]) {
-					acc[j].Mac(x, z)
-				}
-			}
-			dst := c.Partial
+			dst := view[float32](c.Partial, len(c.Partial)/4)
 			if c.Last {
-				dst = c.Out
+				dst = view[float32](c.Out, len(c.Out)/4)
 			}
-			p := view[float32](dst[4*at:], tile)
-			for j := range acc {
-				copy(p[8*j:], acc[j][:])
+			if c.First {
+				clear(dst[at : at+tile])
+			} else if c.Last {
+				copy(dst[at:at+tile], view[float32](c.Partial[4*at:], tile))
 			}
+			mulAdd(a[ip*8*c.KB:], b[jp*4*c.KB:], dst[at:at+tile], c.KB)
 		}
+	}
+}
+
+// mulAdd advances an 8x4 micro-tile, column-major, over kb, two rows by four columns at a time. Each sum takes a rounded product and a rounded addition
+// for each k, ascending, as AccF does.
+func mulAdd(a, b, acc []float32, kb int) {
+	b = b[:4*kb]
+	for i := 0; i < 8; i += 2 {
+		s00, s10, s20, s30 := acc[i], acc[8+i], acc[16+i], acc[24+i]
+		s01, s11, s21, s31 := acc[i+1], acc[8+i+1], acc[16+i+1], acc[24+i+1]
+		at := i
+		for p := 0; p+4 <= len(b); p += 4 {
+			x := (*[2]float32)(a[at:])
+			z := (*[4]float32)(b[p:])
+			s00 += float32(x[0] * z[0])
+			s01 += float32(x[1] * z[0])
+			s10 += float32(x[0] * z[1])
+			s11 += float32(x[1] * z[1])
+			s20 += float32(x[0] * z[2])
+			s21 += float32(x[1] * z[2])
+			s30 += float32(x[0] * z[3])
+			s31 += float32(x[1] * z[3])
+			at += 8
+		}
+		acc[i], acc[8+i], acc[16+i], acc[24+i] = s00, s10, s20, s30
+		acc[i+1], acc[8+i+1], acc[16+i+1], acc[24+i+1] = s01, s11, s21, s31
 	}
 }
 
