@@ -28,6 +28,7 @@ var passes = []pass{
 	{"epilogue", "what follows a product becomes part of it: scale, bias, activation, residual", fuseEpilogue},
 	{"batchnorm", "a batch normalization becomes part of the filter before it", foldBatchNorm},
 	{"conv", "what follows a convolution becomes part of it: scale, bias, activation, residual", fuseConv},
+	{"layout", "images lie with their channels last between convolutions", channelsLast},
 	{"softmax", "a softmax takes the scale and the mask before it", fuseSoftmax},
 	{"attention", "products around a softmax become attention without a score matrix", fuseAttention},
 	{"dead", "nodes whose results nobody reads are dropped", deadNodes},
