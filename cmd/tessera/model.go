@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -105,44 +108,65 @@ func writeProfile(o *cli.Options, exe *graph.Executable, stderr io.Writer) error
 	return errors.Join(exe.WriteTrace(f), f.Close())
 }
 
-// printProfile prints the sums by operation and the longest nodes.
+// printProfile prints the sums by operation and by layer, and the longest nodes.
 func printProfile(w io.Writer, nodes []graph.NodeProfile) {
 	var total float64
-	sums := map[string]*graph.NodeProfile{}
-	var order []string
 	for i := range nodes {
-		n := &nodes[i]
-		total += n.Time.Seconds()
-		s := sums[n.Op]
-		if s == nil {
-			s = &graph.NodeProfile{Op: n.Op, Backend: n.Backend}
-			sums[n.Op] = s
-			order = append(order, n.Op)
-		}
-		s.Calls += n.Calls
-		s.Time += n.Time
-		s.Flops += n.Flops
-		s.Bytes += n.Bytes
-		s.Simulated += n.Simulated
+		total += nodes[i].Time.Seconds()
 	}
 	peak := cpuPeak()
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "operation\tcalls\tms\tshare %\tGFLOP/s\t% of peak\tGB/s\tsimulated ms\t")
-	row := func(name string, s *graph.NodeProfile) {
-		of := ""
-		if peak > 0 {
-			of = fmt.Sprintf("%.0f", 100*s.GFLOPS()/peak)
+	table := func(title string, rows []graph.NodeProfile) {
+		fmt.Fprintf(tw, "%s\tcalls\tms\tshare %%\tGFLOP/s\t%% of peak\tMB\tGB/s\tsimulated ms\t\n", title)
+		for i := range rows {
+			r := &rows[i]
+			of := ""
+			if peak > 0 && r.Flops > 0 {
+				of = fmt.Sprintf("%.0f", 100*r.GFLOPS()/peak)
+			}
+			fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.1f\t%.1f\t%s\t%.1f\t%.1f\t%.2f\t\n", r.Name, r.Calls, r.Time.Seconds()*1e3, 100*r.Time.Seconds()/max(total, 1e-12),
+				r.GFLOPS(), of, r.Bytes/1e6, r.GBps(), r.Simulated*1e3)
 		}
-		fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.1f\t%.1f\t%s\t%.1f\t%.2f\t\n", name, s.Calls, s.Time.Seconds()*1e3, 100*s.Time.Seconds()/max(total, 1e-12), s.GFLOPS(), of, s.GBps(), s.Simulated*1e3)
+		fmt.Fprintln(tw)
 	}
-	for _, op := range order {
-		row(op, sums[op])
-	}
-	fmt.Fprintln(tw, "\nnode\tcalls\tms\tshare %\tGFLOP/s\t% of peak\tGB/s\tsimulated ms\t")
-	for i := range nodes[:min(len(nodes), 20)] {
-		row(nodes[i].Name, &nodes[i])
-	}
+	table("operation", sumBy(nodes, func(n *graph.NodeProfile) string { return n.Op }))
+	table("layer", sumBy(nodes, func(n *graph.NodeProfile) string { return layer(n.Name) }))
+	table("node", nodes[:min(len(nodes), 20)])
 	_ = tw.Flush()
+}
+
+// sumBy adds the nodes up by a key, in the order of first appearance.
+func sumBy(nodes []graph.NodeProfile, key func(*graph.NodeProfile) string) []graph.NodeProfile {
+	var sums []graph.NodeProfile
+	at := map[string]int{}
+	for i := range nodes {
+		k := key(&nodes[i])
+		j, ok := at[k]
+		if !ok {
+			j = len(sums)
+			at[k] = j
+			sums = append(sums, graph.NodeProfile{Name: k})
+		}
+		s := &sums[j]
+		s.Calls += nodes[i].Calls
+		s.Time += nodes[i].Time
+		s.Flops += nodes[i].Flops
+		s.Bytes += nodes[i].Bytes
+		s.Simulated += nodes[i].Simulated
+	}
+	slices.SortStableFunc(sums, func(a, b graph.NodeProfile) int { return cmp.Compare(b.Time, a.Time) })
+	return sums
+}
+
+// layer returns what of a node's name says in which layer it is: "blk.3" of "blk.3.attn_q"; names without a number are a layer each.
+func layer(name string) string {
+	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '.' || r == '/' })
+	for i, p := range parts {
+		if _, err := strconv.Atoi(p); err == nil {
+			return strings.Join(parts[:i+1], ".")
+		}
+	}
+	return name
 }
 
 // peakRSS returns the largest resident memory of this process in bytes, 0 where the system does not say.
