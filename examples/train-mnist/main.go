@@ -30,7 +30,7 @@ func main() {
 	var (
 		out    = flag.String("o", "digits.onnx", "file to write")
 		data   = flag.String("data", "", "folder of the MNIST files (default: the module cache)")
-		epochs = flag.Int("epochs", 6, "passes over the 60,000 images")
+		epochs = flag.Int("epochs", 4, "passes over the 60,000 images")
 		seed   = flag.Uint64("seed", 1, "seed of everything random")
 		limit  = flag.Int("limit", 0, "train on so many images only (for a quick look)")
 	)
