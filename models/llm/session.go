@@ -144,14 +144,14 @@ func (s *Session) Logits() []float32 { return s.logits }
 // Eval reads tokens and leaves the logits of the last one in Logits. If the context is too short nothing is read and the error is a
 // *ContextError. After another error the tokens before the failure remain read.
 func (s *Session) Eval(ctx context.Context, ids ...int32) error {
-	if len(s.pending) > 0 {
-		ids = slices.Concat(s.pending, ids)
-		if len(ids) > s.p.lim.context-len(s.tokens) {
-			return &ContextError{len(s.tokens) + len(ids), s.p.lim.context}
-		}
-		s.pending = s.pending[:0]
+	if len(s.pending) == 0 {
+		return s.eval(ctx, ids, false, nil)
 	}
-	return s.eval(ctx, ids, false, nil)
+	before := len(s.tokens)
+	err := s.eval(ctx, slices.Concat(s.pending, ids), false, nil)
+	// What was said stays said, also if the evaluation has been interrupted.
+	s.pending = s.pending[min(len(s.tokens)-before, len(s.pending)):]
+	return err
 }
 
 // EvalAll is Eval with the logits of every token: each is called with the index in ids, in order; its slice is valid during the call.
