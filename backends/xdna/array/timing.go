@@ -90,17 +90,17 @@ func DefaultTiming(d *device.Device) *Timing {
 	for _, v := range []*float64{&t.Write, &t.BlockWrite, &t.BlockWord, &t.MaskWrite, &t.Poll, &t.Patch, &t.Sync, &t.Other, &t.QueuePush, &t.QueueCold} {
 		*v *= 0.66e-9 * d.ClockHz
 	}
-	t.ReadCap, t.WriteCap, t.Line, t.RowShare = 52.716e9/d.ClockHz, 52.716e9/d.ClockHz, 128, 0.5169
+	t.ReadCap, t.WriteCap, t.Line, t.RowShare = 54.666e9/d.ClockHz, 54.666e9/d.ClockHz, 128, 0.6081
 	t.Kernels = map[Kernel]KernelTime{
-		{i8, i8, i8, kernel.Int}:    {512, 0.07214},
-		{i8, i8, i16, kernel.Int}:   {512, 0.11708},
-		{i8, i8, i32, kernel.Int}:   {512, 0.15826},
-		{bf, bf, bf, kernel.BFP}:    {170.06, 0.0905},
-		{bf, bf, f32, kernel.BFP}:   {170.06, 0.15826},
-		{bf, bfp, bf, kernel.BFP}:   {400, 0.0905},
-		{bf, bfp, f32, kernel.BFP}:  {400, 0.15826},
-		{bfp, bfp, bf, kernel.BFP}:  {512, 0.0905},
-		{bfp, bfp, f32, kernel.BFP}: {512, 0.15826},
+		{i8, i8, i8, kernel.Int}:    {512, 0.07217},
+		{i8, i8, i16, kernel.Int}:   {512, 0.11711},
+		{i8, i8, i32, kernel.Int}:   {512, 0.15827},
+		{bf, bf, bf, kernel.BFP}:    {170.06, 0.09052},
+		{bf, bf, f32, kernel.BFP}:   {170.06, 0.15827},
+		{bf, bfp, bf, kernel.BFP}:   {400, 0.09052},
+		{bf, bfp, f32, kernel.BFP}:  {400, 0.15827},
+		{bfp, bfp, bf, kernel.BFP}:  {512, 0.09052},
+		{bfp, bfp, f32, kernel.BFP}: {512, 0.15827},
 	}
 	return t
 }

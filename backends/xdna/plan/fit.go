@@ -18,7 +18,7 @@ type Fit struct {
 //
 //   - Extra of a type pair from the measured TOPS of its first-ranked row, whose steady state the model explains by arithmetic;
 //   - DRAM of a device is the least bandwidth at which none of its four first-ranked rows is held up by its own traffic: the paper's criterion for
-//     them is that both times meet. The row that decides is bf16 on XDNA and int8-int32 on XDNA2;
+//     them is that both times meet. The row that decides is bf16 on both;
 //   - RunHalf, one for both devices, from the XDNA bf16 tile run with k_mt = k_ct = 56 (1.27 TOPS);
 //   - RowShare of a device from the gain of a column-major over a row-major B on int8-int8.
 //
@@ -64,7 +64,7 @@ func Refit() (map[string]*Machine, error) {
 				chunks := pr.Compute * m.Clock / tileCycles(m, d, r.Size()) * float64(r.K/r.KCT) // chunks of the whole product
 				kn.Extra += (steady - pr.Compute) * m.Clock / chunks / float64(r.MCT*r.NCT)
 				m.Kernels[d.Types] = kn
-				need = max(need, (pr.ReadA+pr.ReadB)/steady)
+				need = max(need, pr.Read/steady)
 			}
 			m.DRAM *= need
 		}

@@ -160,6 +160,7 @@ func TestDeviceTables(t *testing.T) {
 	for _, r := range p.WholeArray {
 		require.Equal(t, r.L2TotalKB*1024, float64(r.Design().L2Bytes(0)), "%v", r.Design())
 		require.NoError(t, r.Design().Check())
+		require.Equal(t, r.Size(), r.Design().Near(About))
 	}
 	for name, want := range map[string]string{"xdna": "bf16-bf16", "xdna2": "int8-int16"} {
 		r, _ := p.row(name, want, 1)

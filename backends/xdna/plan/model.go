@@ -20,8 +20,8 @@ type Prediction struct {
 	Bound   string  // what the steady state waits for: compute, A traffic, B traffic, C traffic, controller
 
 	// Parts of the steady state, each the time that it would take alone.
-	Compute, ReadA, ReadB, WriteC, Control float64
-	Fill, Tail                             float64 // first block in, last block out
+	Compute, Read, WriteC, Control float64
+	Fill, Tail                     float64 // first block in, last block out
 	// Bytes moved between DRAM and the array (equations 6 to 8 on the padded size).
 	BytesA, BytesB, BytesC float64
 	ChunkCycles            float64 // of one k chunk in a core
@@ -44,12 +44,9 @@ func (d Design) Pad(s Size) Size {
 	return Size{M: roundUp(s.M, n.M), N: roundUp(s.N, n.N), K: roundUp(s.K, n.K)}
 }
 
-// Near is the multiple of the native size nearest to side in each dimension: the paper's "about 4K".
-func (d Design) Near(side int) Size {
-	n := d.Native()
-	near := func(u int) int { return max(1, int(math.Round(float64(side)/float64(u)))) * u }
-	return Size{M: near(n.M), N: near(n.N), K: near(n.K)}
-}
+// Near is the smallest multiple of the native size with at least side in each dimension. With [About] that is the paper's "about 4K": it gives the sizes
+// of all 16 rows of its tables.
+func (d Design) Near(side int) Size { return d.Pad(Size{M: side, N: side, K: side}) }
 
 func roundUp(v, unit int) int { return (v + unit - 1) / unit * unit }
 
@@ -84,31 +81,64 @@ func (d Design) L2Bytes(k int) int {
 	return (a + b + m.Rows*m.Cols*t.M*t.N*eighths(d.Types.C)) / 8
 }
 
-// memTileBytes is the need of the fullest MemTile, neighbours' memory counted where A sits in every second column.
-func (d Design) memTileBytes(k int) int {
+// memTile is what the fullest MemTile needs in bytes: for A, for B (one block of it where B is resident), for C.
+func (d Design) memTile() (a, b, c int) {
 	m := machine(d.Device)
 	t := d.Tile
-	a := 2 * t.M * d.KMT * eighths(d.Types.A)
-	b := 2 * d.KMT * t.N * eighths(d.Types.B)
-	if d.RowMajorB {
-		b = 2 * t.K * t.N * eighths(d.Types.B)
-	}
-	if d.ResidentB {
-		b = roundUp(k, d.KMT) * t.N * eighths(d.Types.B)
-	}
-	c := m.Rows * t.M * t.N * eighths(d.Types.C)
+	a = 2 * t.M * d.KMT * eighths(d.Types.A) / 8
+	b = 2 * d.KMT * t.N * eighths(d.Types.B) / 8
 	switch {
-	case d.Transposed && m.ShareL2: // B in every second column, A in all
-		return (2*a + b + 2*c) / 16
-	case m.ShareL2 && !d.ResidentB: // a resident ring stays in its own tile
-		return (a + 2*b + 2*c) / 16
+	case d.ResidentB:
+		b /= 2
+	case d.RowMajorB:
+		b = 2 * t.K * t.N * eighths(d.Types.B) / 8
 	}
-	return (a + b + c) / 8
+	c = m.Rows * t.M * t.N * eighths(d.Types.C) / 8
+	if d.DoubleC {
+		c *= 2
+	}
+	switch {
+	case !m.ShareL2:
+	case d.Transposed: // B in every second column, the other buffer next door
+		b /= 2
+	default:
+		a /= 2
+	}
+	return a, b, c
 }
 
-// ResidentFits says whether B's columns of depth k fit beside A and C in a MemTile.
-func (d Design) ResidentFits(k int) bool {
-	return d.ResidentB && !d.RowMajorB && d.memTileBytes(k) <= machine(d.Device).L2
+// Limits of a resident B in a MemTile: two locks a slot beside those of A, B and C, and two of the descriptors of one half, which two of C share.
+const (
+	slotLocks = (64 - 12) / 2
+	slotBDs   = (24 - 2) / 2
+)
+
+// ResidentSlots is how many blocks of B, each k_mt deep, a MemTile keeps.
+func (d Design) ResidentSlots() int {
+	if !d.ResidentB || d.RowMajorB || d.Transposed {
+		return 0
+	}
+	a, b, c := d.memTile()
+	left := machine(d.Device).L2 - a - c
+	if left <= 0 || b == 0 {
+		return 0
+	}
+	bds := slotBDs
+	if d.DoubleC {
+		bds--
+	}
+	return min(left/b, slotLocks, bds)
+}
+
+// Takes says why a design cannot run a problem, or nil: a resident B must fit.
+func (d Design) Takes(s Size) error {
+	if !d.ResidentB {
+		return nil
+	}
+	if n, slots := d.Pad(s).K/d.KMT, d.ResidentSlots(); n > slots {
+		return fmt.Errorf("K = %d needs %d blocks of B in a MemTile, %d fit: resident B takes K up to %d", s.K, n, slots, slots*d.KMT)
+	}
+	return nil
 }
 
 // Check says what makes a design impossible: multiples of the kernel's block, L1, L2, streams' contiguity.
@@ -135,10 +165,12 @@ func (d Design) Check() error {
 	if l1 := d.L1Bytes(); l1 > m.L1 {
 		return fmt.Errorf("tile %s needs %d bytes of L1, %d more than the %d there are", t, l1, l1-m.L1, m.L1)
 	}
-	if !d.ResidentB {
-		if l2 := d.memTileBytes(0); l2 > m.L2 {
-			return fmt.Errorf("tile %s with k_mt %d needs %d bytes of a MemTile, %d more than the %d there are", t, d.KMT, l2, l2-m.L2, m.L2)
-		}
+	if d.ResidentB && (d.RowMajorB || d.Transposed) {
+		return fmt.Errorf("resident B needs a column-major B that goes down the columns")
+	}
+	a, b, c := d.memTile()
+	if l2 := a + b + c; l2 > m.L2 {
+		return fmt.Errorf("tile %s with k_mt %d needs %d bytes of a MemTile, %d more than the %d there are", t, d.KMT, l2, l2-m.L2, m.L2)
 	}
 	return nil
 }
@@ -204,16 +236,51 @@ func gcd(a, b int) int {
 // maxUses is how often a MemTile slot can be read between two fills: a lock counts to 63.
 const maxUses = 63
 
-// Predict is the analytic model: time of one product on a design.
+// readTime is the time in which both operands are read, na shim channels bringing A and nb B, and which operand ends last. DRAM serves one channel after
+// the other, so all channels advance alike until one operand's buffers are full; the other then goes on alone, as fast as its own channels can.
+// On XDNA2, where A has half as many channels as B, this is what keeps tiles from being wide in m.
+func (m *Machine) readTime(a, b, bwA, bwB, na, nb float64) (seconds float64, last string) {
+	shim := m.ShimRate * m.Clock
+	round := max(na/bwA+nb/bwB, 1/shim) // every channel brings a byte
+	rounds := min(a/na, b/nb)
+	seconds = rounds * round
+	if a/na >= b/nb {
+		return seconds + (a-rounds*na)/min(bwA, na*shim), "A"
+	}
+	return seconds + (b-rounds*nb)/min(bwB, nb*shim), "B"
+}
+
+// Predict is the analytic model: time of one product on a design. A problem that the design does not take ([Design.Takes]) takes for ever.
 func (m *Machine) Predict(d Design, s Size) Prediction {
 	pad := d.Pad(s)
+	if d.ResidentB && d.Takes(s) != nil {
+		return Prediction{Padded: pad, Seconds: math.Inf(1), Bound: "B does not fit"}
+	}
+	native := d.Native()
+	p := m.predict(d, float64(pad.M/native.M), float64(pad.N/native.N), float64(pad.K/d.Tile.K))
+	p.Padded, p.Useful = pad, s.Ops()/pad.Ops()
+	p.TOPS = s.Ops() / p.Seconds / 1e12
+	return p
+}
+
+// Rate is the predicted rate in TOPS on a product of exactly side in each dimension, as if tiles could be cut anywhere: what is left when the luck of
+// how a size divides is taken out. Designs are compared by it.
+func (m *Machine) Rate(d Design, side int) float64 {
+	if d.Takes(Size{M: side, N: side, K: side}) != nil {
+		return 0
+	}
+	n, v := d.Native(), float64(side)
+	return 2 * v * v * v / m.predict(d, v/float64(n.M), v/float64(n.N), v/float64(d.Tile.K)).Seconds / 1e12
+}
+
+// predict is the model on a number of blocks along M and N, native to the array, and of chunks along K.
+func (m *Machine) predict(d Design, rowBlocks, colBlocks, chunks float64) Prediction {
 	t := d.Tile
 	native := d.Native()
-	rowBlocks, colBlocks := float64(pad.M/native.M), float64(pad.N/native.N)
+	padM, padN, padK := rowBlocks*float64(native.M), colBlocks*float64(native.N), chunks*float64(t.K)
 	tiles := rowBlocks * colBlocks // output tiles of each core
-	chunks := float64(pad.K / t.K)
 
-	p := Prediction{Padded: pad, Useful: s.Ops() / pad.Ops()}
+	var p Prediction
 	p.ChunkCycles = m.ChunkCycles(d)
 	cBytes := float64(t.M*t.N) * width(d.Types.C)
 	drain := cBytes / m.StreamRate
@@ -224,15 +291,14 @@ func (m *Machine) Predict(d Design, s Size) Prediction {
 	p.Compute = tiles * tile / m.Clock
 
 	// Equations 6 to 8.
-	bytesM, bytesN := float64(pad.M)*float64(pad.K)*width(d.Types.A), float64(pad.N)*float64(pad.K)*width(d.Types.B)
+	bytesM, bytesN := padM*padK*width(d.Types.A), padN*padK*width(d.Types.B)
 	p.BytesA = bytesM * colBlocks
 	p.BytesB = bytesN * rowBlocks
-	if d.ResidentFits(pad.K) {
+	if d.ResidentB {
 		p.BytesB = bytesN * math.Ceil(rowBlocks/maxUses)
 	}
-	p.BytesC = float64(pad.M) * float64(pad.N) * width(d.Types.C)
+	p.BytesC = padM * padN * width(d.Types.C)
 	bwA, bwB := m.bandwidths(d)
-	p.ReadA, p.ReadB = p.BytesA/bwA, p.BytesB/bwB
 	// C leaves by one shim channel a column; DRAM takes it as fast as it gives.
 	p.WriteC = max(p.BytesC/m.DRAM, p.BytesC/(float64(m.Cols)*m.ShimRate*m.Clock))
 
@@ -254,26 +320,32 @@ func (m *Machine) Predict(d Design, s Size) Prediction {
 	p.Fill = block
 	p.Tail = drain/m.Clock + joined
 
-	// DRAM serves both operands together; each also has to pass its own shim channels.
-	shim := m.ShimRate * m.Clock
-	read := max(p.ReadA+p.ReadB, p.BytesA/(na*shim), p.BytesB/(nb*shim))
+	var last string
+	p.Read, last = m.readTime(p.BytesA, p.BytesB, bwA, bwB, na, nb)
 	if d.Schedule == Serial {
 		// Nothing of the next tile moves before the last byte of this one is in DRAM: descriptors, first block, the slower of
 		// arithmetic and reading, the chunks of the last block, and the way out, one after the other.
-		last := min(float64(d.KMT/t.K), chunks) * p.ChunkCycles / m.Clock
-		steady := max(tile/m.Clock, read/tiles-block+last)
+		ends := min(float64(d.KMT/t.K), chunks) * p.ChunkCycles / m.Clock
+		steady := max(tile/m.Clock, p.Read/tiles-block+ends)
 		p.Seconds = m.Dispatch + tiles*(m.Cold+descriptors*perBD+block+steady+p.Tail)
 	} else {
-		p.Seconds = m.Dispatch + p.Fill + max(p.Compute, read, p.WriteC, p.Control) + p.Tail
+		steady := max(p.Compute, p.Read)
+		if d.ResidentB {
+			// The slots of B are refilled for the next columns while the last row block uses them: that block waits for the whole of B beside its A.
+			fills := colBlocks * math.Ceil(rowBlocks/maxUses)
+			one, _ := m.readTime(p.BytesA/tiles, 0, bwA, bwB, na, nb)
+			both, _ := m.readTime(p.BytesA/tiles, p.BytesB/fills, bwA, bwB, na, nb)
+			each := tile / m.Clock
+			p.Read = (tiles-fills)*one + fills*both
+			steady = (tiles-fills)*max(each, one) + fills*max(each, both)
+		}
+		p.Seconds = m.Dispatch + p.Fill + max(steady, p.WriteC, p.Control) + p.Tail
 	}
-	p.TOPS = s.Ops() / p.Seconds / 1e12
-	switch top := max(p.Compute, read, p.WriteC, p.Control); {
+	switch top := max(p.Compute, p.Read, p.WriteC, p.Control); {
 	case top == p.Compute:
 		p.Bound = "compute"
-	case top == read && p.ReadA >= p.ReadB:
-		p.Bound = "A traffic"
-	case top == read:
-		p.Bound = "B traffic"
+	case top == p.Read:
+		p.Bound = last + " traffic"
 	case top == p.WriteC:
 		p.Bound = "C traffic"
 	default:
@@ -285,6 +357,9 @@ func (m *Machine) Predict(d Design, s Size) Prediction {
 // Analytic is the model as a [Measure].
 func (m *Machine) Analytic(d Design, s Size) (float64, error) {
 	if err := d.Check(); err != nil {
+		return 0, err
+	}
+	if err := d.Takes(s); err != nil {
 		return 0, err
 	}
 	return m.Predict(d, s).Seconds, nil

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -15,8 +16,8 @@ const (
 	sideMN = 512 // no tile in 64 KB of L1 is wider
 )
 
-// About is the side of the problem that the paper measures a tile on: "about 4K" in each dimension, rounded to native sizes.
-const About = 4096
+// About is the least side of the problem that the paper measures a tile on, "about 4K" in each dimension.
+const About = 4000
 
 // equation4 reports whether the streams bring the operands of a chunk as fast as a kernel of that many MACs a cycle consumes them.
 func (m *Machine) equation4(t Tile, ty Types, rate float64) bool {
@@ -93,39 +94,32 @@ func (m *Machine) Widest(base Design, k int) []Tile {
 }
 
 // Saturation is how near to the best rate a k_mt has to come: the search takes the smallest that does, because a small native size needs less padding.
-const Saturation = 0.01
+const Saturation = 0.005
 
 // maxKMT bounds k_mt: beyond it a native size becomes so deep that padding eats what longer runs gain.
 const maxKMT = 1024
 
-// PickKMT returns the smallest k_mt at which the rate on a problem of about 4K saturates, or 0 if none fits the MemTiles.
-func PickKMT(base Design, measure Measure) (int, error) {
-	type point struct {
-		kmt  int
-		tops float64
-	}
-	var points []point
-	best := 0.0
+// PickKMT returns the smallest k_mt at which the predicted rate saturates, and the one with the best rate, or 0 if none fits the MemTiles.
+func (m *Machine) PickKMT(base Design) (saturated, best int) {
+	var rates []float64
+	top := 0.0
 	for kmt := base.Tile.K; kmt <= maxKMT; kmt += base.Tile.K {
 		d := base
 		d.KMT = kmt
 		if d.Check() != nil {
 			break
 		}
-		s := d.Near(About)
-		sec, err := measure(d, s)
-		if err != nil {
-			return 0, err
-		}
-		points = append(points, point{kmt, s.Ops() / sec})
-		best = max(best, s.Ops()/sec)
-	}
-	for _, p := range points {
-		if p.tops >= (1-Saturation)*best {
-			return p.kmt, nil
+		rates = append(rates, m.Rate(d, About))
+		if v := rates[len(rates)-1]; v > top {
+			top, best = v, kmt
 		}
 	}
-	return 0, nil
+	for i, v := range rates {
+		if v >= (1-Saturation)*top {
+			return (i + 1) * base.Tile.K, best
+		}
+	}
+	return 0, 0
 }
 
 // Step is one tile that a search has tried.
@@ -145,13 +139,14 @@ type Search struct {
 
 // SearchOptions steer a search. The zero value searches by the analytic model from the single-core tile down.
 type SearchOptions struct {
-	Measure  Measure // what is maximized; nil = the analytic model
+	Measure  Measure // what is maximized, on the design's problem of about 4K; nil = the analytic model's Rate
 	FromK    int     // first k_ct; 0 = that of the single-core tile
 	Patience int     // steps without a better rate before the search ends; 0 = 8, since m n moves in coarse steps and the rate with it
 }
 
 // Find is the paper's search for the balance point: k_ct falls step by step, m_ct n_ct is as large as it can be at each, until the rate
-// falls because arithmetic has become slower than DRAM. Base gives device, types and options; its tile and k_mt are found.
+// falls because arithmetic has become slower than DRAM. Each tile has the smallest k_mt at which its rate saturates. Base gives device, types and
+// options; its tile and k_mt are found.
 func Find(base Design, o SearchOptions) (Search, error) {
 	m, err := Lookup(base.Device)
 	if err != nil {
@@ -161,9 +156,6 @@ func Find(base Design, o SearchOptions) (Search, error) {
 	kn, err := m.kernelFor(base.Types)
 	if err != nil {
 		return Search{}, err
-	}
-	if o.Measure == nil {
-		o.Measure = m.Analytic
 	}
 	if o.Patience == 0 {
 		o.Patience = 8
@@ -184,18 +176,13 @@ func Find(base Design, o SearchOptions) (Search, error) {
 		for _, t := range m.Widest(base, k) {
 			d := base
 			d.Tile = t
-			if d.KMT, err = PickKMT(d, m.Analytic); err != nil {
-				return Search{}, err
-			}
-			if d.KMT == 0 {
+			if d.KMT, _ = m.PickKMT(d); d.KMT == 0 {
 				continue
 			}
-			s := d.Near(About)
-			sec, err := o.Measure(d, s)
+			step, err := m.step(d, o.Measure)
 			if err != nil {
-				return Search{}, fmt.Errorf("measure %v on %v: %w", d, s, err)
+				return Search{}, err
 			}
-			step := Step{Design: d, Size: s, TOPS: s.Ops() / sec / 1e12, Rate: m.KernelRate(d), Bound: m.Predict(d, s).Bound}
 			out.Steps = append(out.Steps, step)
 			if step.TOPS > out.Best.TOPS {
 				out.Best, better = step, true
@@ -212,6 +199,20 @@ func Find(base Design, o SearchOptions) (Search, error) {
 		return out, fmt.Errorf("no tile of %s fits %s", base.Types, m.Name)
 	}
 	return out, nil
+}
+
+// step measures one design on its problem of about 4K.
+func (m *Machine) step(d Design, measure Measure) (Step, error) {
+	s := d.Near(About)
+	if measure == nil {
+		p := m.Predict(d, s)
+		return Step{Design: d, Size: s, TOPS: m.Rate(d, About), Rate: m.KernelRate(d), Bound: p.Bound}, nil
+	}
+	sec, err := measure(d, s)
+	if err != nil {
+		return Step{}, fmt.Errorf("measure %v on %v: %w", d, s, err)
+	}
+	return Step{Design: d, Size: s, TOPS: s.Ops() / sec / 1e12, Rate: m.KernelRate(d), Bound: m.Predict(d, s).Bound}, nil
 }
 
 // startRate is the kernel rate with which the search begins: the published one, or 90 % of the peak.
@@ -233,7 +234,7 @@ const (
 )
 
 const (
-	maxBands     = 8
+	maxBands     = 12
 	minTileDepth = 16
 )
 
@@ -255,15 +256,18 @@ func (m *Machine) Candidates(ty Types, family string) []Design {
 			continue
 		}
 		um, un := 2*kn.R, 2*kn.T // whatever the kernel takes
+		sides := 1               // mappings: where rows and columns differ in number, the transposed one too
 		if family == FamilyPaper {
 			um, un = stepMN, stepMN
+		} else if m.Rows != m.Cols {
+			sides = 2
 		}
 		for mm := um; mm <= sideMN/2; mm += um {
 			if mm%(2*kn.R*bands) != 0 {
 				continue
 			}
-			for n := un; n <= sideMN/2; n += un {
-				d := Design{Device: m.Name, Types: ty, Bands: bands, Tile: Tile{M: mm, N: n}}
+			for n := un; n <= sideMN/2*sides; n += un {
+				d := Design{Device: m.Name, Types: ty, Bands: bands, Tile: Tile{M: mm, N: (n-1)%(sideMN/2) + 1}, Transposed: n > sideMN/2}
 				if bands == 1 {
 					d.Bands = 0
 				}
@@ -292,7 +296,9 @@ func (m *Machine) Candidates(ty Types, family string) []Design {
 						if all || family == FamilyPaper || family == FamilyATB {
 							out = append(out, d)
 						}
-						d.ResidentB = true
+						if d.ResidentB = !d.Transposed; d.ResidentSlots() < 2 {
+							continue
+						}
 						if all || family == FamilyResident || family == FamilyATBResident {
 							out = append(out, d)
 						}
@@ -396,15 +402,17 @@ func Choose(device string, types []Types, work []Work, o ChooseOptions) (Choice,
 			total += weight[j] * t[j]
 		}
 		times[i] = t
-		order = append(order, scored{i, total})
+		if !math.IsInf(total, 1) {
+			order = append(order, scored{i, total})
+		}
 		for j := range sizes {
-			if b := bestOf[j]; b < 0 || t[j] < times[b][j] {
+			if b := bestOf[j]; !math.IsInf(t[j], 1) && (b < 0 || t[j] < times[b][j]) {
 				bestOf[j] = i
 			}
 		}
 	}
 	if len(order) == 0 {
-		return Choice{}, fmt.Errorf("no design of %v fits %s", types, m.Name)
+		return Choice{}, fmt.Errorf("no design of %v fits %s and takes all %d sizes", types, m.Name, len(sizes))
 	}
 	slices.SortStableFunc(order, func(a, b scored) int {
 		switch {

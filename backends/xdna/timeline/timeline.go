@@ -151,3 +151,28 @@ func ClassOf(t array.Track, s Span) Class {
 	}
 	return Move
 }
+
+// Operand is the operand that passes through a channel in a matrix product of package design: A, B, C, or nothing for other tracks.
+func Operand(t array.Track) string {
+	switch kindOf(t.Tile.Row) {
+	case device.Shim, device.Core:
+		return map[string]string{"mm2s0": "A", "mm2s1": "B", "s2mm0": "C"}[shimName(t)]
+	case device.Mem:
+		switch t.Name {
+		case "s2mm0", "mm2s0":
+			return "A"
+		case "s2mm1", "mm2s1":
+			return "B"
+		}
+		return "C"
+	}
+	return ""
+}
+
+// shimName is the name of the shim channel at the other end: a core's DMA receives what a shim's sends.
+func shimName(t array.Track) string {
+	if kindOf(t.Tile.Row) == device.Core {
+		return map[string]string{"s2mm0": "mm2s0", "s2mm1": "mm2s1", "mm2s0": "s2mm0"}[t.Name]
+	}
+	return t.Name
+}
