@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"image"
+	"image/color"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/shared"
+)
+
+// one draws a handwritten-looking 1: white on black.
+func one(t *testing.T) string {
+	t.Helper()
+	img := image.NewGray(image.Rect(0, 0, 28, 28))
+	for y := 5; y < 23; y++ {
+		for x := 13; x < 16; x++ {
+			img.SetGray(x, y, color.Gray{Y: 255})
+		}
+	}
+	path := filepath.Join(t.TempDir(), "one.png")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, png.Encode(f, img))
+	require.NoError(t, f.Close())
+	return path
+}
+
+func TestClassify(t *testing.T) {
+	path := one(t)
+	for _, backend := range []string{"cpu", "xdna", "xdna2", "aie"} {
+		out, _, err := call(t, "classify", path, path, "--json", "--backend", backend)
+		require.NoError(t, err)
+		lines := 0
+		for s := bufio.NewScanner(strings.NewReader(out)); s.Scan(); lines++ {
+			var r classification
+			require.NoError(t, json.Unmarshal(s.Bytes(), &r))
+			require.Equal(t, path, r.File)
+			require.Equal(t, "1", r.Label, backend)
+			require.Greater(t, r.Score, float32(0.5))
+			require.Len(t, r.Top, 5)
+		}
+		require.Equal(t, 2, lines)
+	}
+}
+
+func TestClassifyWithModelAndLabels(t *testing.T) {
+	labels := filepath.Join(t.TempDir(), "labels")
+	require.NoError(t, os.WriteFile(labels, []byte("zero\none\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"), 0o600))
+	model := shared.File(t, "data/models/mnist-12.onnx")
+	out, _, err := call(t, "classify", one(t), "--model", model, "--labels", labels)
+	require.NoError(t, err)
+	require.Contains(t, out, ": one (")
+	doc := jsonOf(t, "inspect", model)
+	require.NotEmpty(t, doc["nodes"])
+}
+
+func TestClassifyMistakes(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text.png")
+	require.NoError(t, os.WriteFile(text, []byte("no picture"), 0o600))
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"classify"}, 2}, {[]string{"classify", "none.png"}, 1}, {[]string{"classify", text}, 1}, {[]string{"classify", one(t), "--mean", "x"}, 2},
+		{[]string{"classify", one(t), "--std", "0"}, 2}, {[]string{"classify", one(t), "--top", "0"}, 2}, {[]string{"classify", one(t), "--labels", "none"}, 1},
+	} {
+		_, _, err := call(t, c.args...)
+		require.Equal(t, c.code, cli.ExitCode(err), "%v: %v", c.args, err)
+	}
+}
