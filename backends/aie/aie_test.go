@@ -237,15 +237,36 @@ func TestLongK(t *testing.T) {
 	sameBits(t, want, multiply(t, openT(t, "mode=emulate").engine, matmul.Op{}, a, w))
 }
 
+// TestNaNAndInfinityPropagate: in activations and in weights, as the reference has them.
 func TestNaNAndInfinityPropagate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		for _, precision := range []string{"int16", "int8", "fp32"} {
-			a, w := floats(rng, 4, 20), floats(rng, 20, 6)
-			tensor.Data[float32](&a)[25] = float32(bad)
-			got := multiply(t, openT(t, "precision="+precision).engine, matmul.Op{}, a, w)
-			for i, v := range got.Floats() {
-				require.Equal(t, i/6 == 1, math.IsNaN(v) || math.IsInf(v, 0), "%s %v element %d", precision, bad, i)
+		for _, options := range []string{"precision=int16", "precision=int8", "precision=fp32", "precision=int16,mode=emulate"} {
+			b := openT(t, options)
+			for where := range 2 {
+				in := []tensor.Tensor{floats(rng, 4, 20), floats(rng, 20, 6)}
+				tensor.Data[float32](&in[where])[25] = float32(bad)
+				w, g := reference(t, matmul.Op{}, in...), multiply(t, b.engine, matmul.Op{}, in...)
+				want, got := w.Floats(), g.Floats()
+				for i, v := range want {
+					if math.IsNaN(v) || math.IsInf(v, 0) {
+						require.Equal(t, fmt.Sprint(v), fmt.Sprint(got[i]), "%s %v element %d", options, bad, i)
+					} else {
+						require.InDelta(t, v, got[i], 0.5)
+					}
+				}
+			}
+			img := floats(rng, 1, 1, 4, 4)
+			tensor.Data[float32](&img)[5] = float32(bad)
+			op := conv.Conv{}
+			p, frame := part(t, op, img, floats(rng, 2, 1, 2, 2))
+			prog, err := b.Compile(context.Background(), p)
+			require.NoError(t, err)
+			require.NoError(t, prog.Run(context.Background(), frame, 0, 1))
+			w := reference(t, op, frame[0], frame[1])
+			want, got := w.Floats(), frame[2].Floats()
+			for i, v := range want {
+				require.Equal(t, math.IsNaN(v) || math.IsInf(v, 0), math.IsNaN(got[i]) || math.IsInf(got[i], 0))
 			}
 		}
 	}

@@ -116,7 +116,7 @@ func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	x := frame[k.in[0]]
 	spec := g.spec()
 	r := &k.r
-	r.e, r.spec, r.args = e, spec, &k.args
+	r.e, r.spec, r.args, r.conv = e, spec, &k.args, k
 	colScale, bias, residual, _ := g.op.Operands()
 	k.args.ColScale = k.vector(0, frame, colScale)
 	k.args.Bias = k.vector(1, frame, bias)
@@ -198,6 +198,18 @@ func (k *convKernel) rowsOf(t tensor.Tensor) (tensor.Tensor, error) {
 		order = append(order, i)
 	}
 	return t.Permute(append(order, 1)...)
+}
+
+// value is element p of the lowered row of output pixel i, as the image has it.
+func (k *convKernel) value(i, p int) float32 {
+	g := k.g
+	ow, oh, n := i%g.OutW, i/g.OutW%g.OutH, i/(g.OutW*g.OutH)
+	kw, kh, ch := p%g.KW, p/g.KW%g.KH, p/(g.KW*g.KH)
+	h, w := oh*g.StrideH+kh*g.DilationH-g.PadTop, ow*g.StrideW+kw*g.DilationW-g.PadLeft
+	if h < 0 || h >= g.H || w < 0 || w >= g.W {
+		return 0
+	}
+	return k.quant.src[((n*g.C+ch)*g.H+h)*g.W+w]
 }
 
 func (k *convKernel) vector(i int, frame []tensor.Tensor, pos int) []float32 {

@@ -27,9 +27,10 @@ type weights struct {
 	e     *Engine
 	typ   core.Type
 	n, k  int
-	scale []float32 // of each output channel; nil if the weights came as integers, or are fp32
-	data  []byte    // [N][K] elements
-	wide  bool      // holds an int16 that is no pair of signed bytes
+	scale []float32         // of each output channel; nil if the weights came as integers, or are fp32
+	data  []byte            // [N][K] elements
+	wide  bool              // holds an int16 that is no pair of signed bytes
+	odd   map[int][]float32 // channels that hold a NaN or an infinity, which have no number: the processor computes them
 
 	chunks []chunk        // int16, mode=fast
 	s8     *gemm.PackedB  // int8, mode=fast
@@ -105,6 +106,12 @@ func (e *Engine) newWeights(s matmul.Spec, t tensor.Tensor) (*weights, error) {
 			} else {
 				w.scale[i] = quantize8(view[int8](w.data)[i*k:(i+1)*k], row)
 			}
+			if isNaN(w.scale[i]) {
+				if w.odd == nil {
+					w.odd = map[int][]float32{}
+				}
+				w.odd[i] = append([]float32(nil), row...)
+			}
 		}
 	}
 	if e.emulate || n*k == 0 {
@@ -144,11 +151,21 @@ func (e *Engine) newWeights(s matmul.Spec, t tensor.Tensor) (*weights, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.typ != core.Int16 || !w.wide && s.A == tensor.F32 {
-		w.data = nil // only the emulator, and int16 numbers beyond two bytes, need it
-	}
 	return w, nil
 }
+
+// value is a weight as float32.
+func (w *weights) value(channel, p int) float32 {
+	if odd := w.odd[channel]; odd != nil {
+		return odd[p]
+	}
+	if w.typ == core.Int16 {
+		return float32(view[int16](w.data)[channel*w.k+p]) * w.scale[channel]
+	}
+	return float32(view[int8](w.data)[channel*w.k+p]) * w.scale[channel]
+}
+
+func isNaN(f float32) bool { return f != f }
 
 // narrowEvery is the length of K after which the paper's design narrows sums, 0 if never: sums that are neither shifted nor saturated are
 // the same modulo 2^32 whether they are narrowed on the way or not.
@@ -191,7 +208,7 @@ func bytesOf[T any](s []T) []byte {
 }
 
 // quantize16 stores x / scale rounded to nearest even and returns the scale. If x holds a NaN or an infinity the numbers are 0 and the scale is
-// NaN, so that what they enter becomes NaN.
+// NaN: such a row is computed by the processor.
 func quantize16(dst []int16, x []float32) float32 {
 	scale, inv := scaleOf(x, quantLimit16)
 	for i, v := range x {

@@ -32,6 +32,7 @@ type run struct {
 	fma      fmaJob
 	finish   finishJob
 	rowStart []int
+	conv     *convKernel // whose activations these are, or nil
 }
 
 // blockRows is the rows of activations that mode=fast multiplies at a time, to bound the memory of the four byte products.
@@ -416,6 +417,9 @@ func (j *finishJob) Do(worker, job int) {
 				line[q] = float32(v) * j.cols[q] * scale
 			}
 		}
+		if w := j.w; w.odd != nil || w.scale != nil && isNaN(scale) {
+			j.odd(line, i, isNaN(scale))
+		}
 		j.epilogue(line, i)
 		dst := tensor.Data[float32](j.c)[j.rowC[i]:]
 		if step := j.c.Strides[j.c.Rank-1]; step == 1 || n == 1 {
@@ -426,6 +430,29 @@ func (j *finishJob) Do(worker, job int) {
 			}
 		}
 	}
+}
+
+// odd computes what has no number in an integer format, as float32: a row with a NaN or an infinity, and channels whose weights hold one.
+func (j *finishJob) odd(line []float32, i int, whole bool) {
+	w := j.w
+	for q := range line {
+		if !whole && w.odd[q] == nil {
+			continue
+		}
+		s := float32(0)
+		for p := range w.k {
+			s += float32(j.r.value(i, p) * w.value(q, p))
+		}
+		line[q] = s
+	}
+}
+
+// value is an activation as it came.
+func (r *run) value(i, p int) float32 {
+	if r.conv != nil {
+		return r.conv.value(i, p)
+	}
+	return r.quant.src[r.rowStart[i]+p*r.quant.stride]
 }
 
 // epilogue applies what the problem asks for to a row of float32.
