@@ -56,6 +56,8 @@ type Options struct {
 	CPURate   float64                         // operations a second that the cost model assumes of the CPU; 0 = DefaultCPURate
 	Rows      int                             // products of fewer rows are left to the CPU; 0 = as the cost model says
 	Designs   map[device.Types]*design.Design // overrides of DefaultDesign
+
+	node, xclbin, manifest string // a chip instead of the emulator
 }
 
 // DefaultCPURate is what the cost model takes one core of the processors around these NPUs to reach in float32: an 8-wide FMA pair at 4 GHz gives
@@ -95,6 +97,7 @@ func parse(dev *device.Device, o *backends.Options) (Options, error) {
 	opt.Threads = o.Int("threads", 0, 0, 1024)
 	opt.CPURate = 1e9 * float64(o.Int("cpu_gops", int(DefaultCPURate/1e9), 1, 1e6))
 	opt.Rows = o.Int("rows", 0, 0, 1<<30)
+	opt.node, opt.xclbin, opt.manifest = o.String("device", ""), o.String("xclbin", ""), o.String("manifest", "")
 	return opt, o.Err()
 }
 
@@ -111,6 +114,7 @@ func describeOptions() []string {
 		"padding=stage: where ragged edges get zeros, stage (host) or memtile",
 		"threads=0: host workers; 0 means GOMAXPROCS",
 		fmt.Sprintf("cpu_gops=%d: rate of the CPU for the cost model", int(DefaultCPURate/1e9)),
+		"device=, xclbin=, manifest=: run on the chip behind this node of the amdxdna driver, configured by this xclbin, which the manifest describes",
 		"rows=0: products of fewer rows stay on the CPU; 0 leaves it to the cost model",
 	}
 }

@@ -23,7 +23,11 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
-			return New(dev, opt)
+			b, err := New(dev, opt)
+			if err != nil {
+				return nil, err
+			}
+			return b, nil
 		})
 	}
 }
@@ -39,6 +43,13 @@ type Backend struct {
 // New returns a backend.
 func New(dev *device.Device, opt Options) (*Backend, error) {
 	var exec Executor
+	if opt.node != "" {
+		h, err := openHardware(dev, opt.node, opt.xclbin, opt.manifest, &opt)
+		if err != nil {
+			return nil, err
+		}
+		return NewWithExecutor(dev, opt, h)
+	}
 	if opt.Mode == Emulate {
 		workers := opt.Threads - 1
 		if opt.Threads == 0 {
@@ -76,6 +87,9 @@ func (b *Backend) Describe() backends.Description {
 	}
 	for _, m := range b.dev.Modes {
 		d.Types = append(d.Types, m.Types.String())
+	}
+	if h, ok := b.engine.exec.(*Hardware); ok {
+		h.describe(&d)
 	}
 	return d
 }
