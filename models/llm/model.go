@@ -56,9 +56,10 @@ type Model struct {
 	Tokenizer *tokenizer.Tokenizer
 	LoadTime  time.Duration
 
-	w    *weights
-	opts Options
-	own  []backends.Backend // opened here
+	w        *weights
+	template string // of chats
+	opts     Options
+	own      []backends.Backend // opened here
 
 	mu       sync.Mutex
 	programs map[limits]*program
@@ -124,7 +125,11 @@ func fromGGUF(f *gguf.File, o Options, start time.Time) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newModel(c, tok, ggufSource{f}, o, start)
+	m, err := newModel(c, tok, ggufSource{f}, o, start)
+	if err == nil {
+		m.template, _ = f.Str("tokenizer.chat_template")
+	}
+	return m, err
 }
 
 // newModel checks that vocabulary and embedding agree, opens the backend, and builds and compiles the graph, so that a damaged file is

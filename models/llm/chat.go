@@ -1,0 +1,138 @@
+package llm
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/tessera-go/tessera/models/chat"
+	"github.com/tessera-go/tessera/models/tokenizer"
+)
+
+// Chat is a conversation with a model: its turns, and a session that has read them. One goroutine uses it.
+type Chat struct {
+	*Session
+	Messages []chat.Message
+	template *chat.Template
+}
+
+// NewChat starts a conversation. The template is the file's, or the given one if it is not empty; files without one get
+// [chat.ChatML] if they know its tokens, else [chat.Plain]. A system message may be empty.
+func (m *Model) NewChat(system, template string) (*Chat, error) {
+	if template == "" {
+		template = m.template
+	}
+	if template == "" {
+		template = chat.Plain
+		if _, ok := m.Tokenizer.ID("<|im_start|>"); ok {
+			template = chat.ChatML
+		}
+	}
+	spelled := func(id int32) string {
+		if id < 0 {
+			return ""
+		}
+		return m.Tokenizer.Tokens[id]
+	}
+	t, err := chat.Parse(template, spelled(m.Tokenizer.BOS), spelled(m.Tokenizer.EOS))
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	c := &Chat{Session: s, template: t}
+	if system != "" {
+		c.Messages = append(c.Messages, chat.Message{Role: "system", Content: system})
+	}
+	return c, nil
+}
+
+// Prompt returns the tokens of the conversation up to where the assistant's turn begins.
+func (c *Chat) Prompt() ([]int32, error) {
+	text, err := c.template.Render(c.Messages, true, nil)
+	if err != nil {
+		return nil, err
+	}
+	ids := c.m.Tokenizer.Encode(text, tokenizer.Options{ParseSpecial: true})
+	// Templates that leave the beginning to the tokenizer get what the model asks for.
+	if prefix, _ := c.m.Tokenizer.AddsSpecial(); len(prefix) > 0 && (len(ids) == 0 || ids[0] != prefix[0]) {
+		ids = slices.Concat(prefix, ids)
+	}
+	return ids, nil
+}
+
+// Send says something to the model and returns its answer, which becomes a turn of the conversation: also the part of an answer that
+// was interrupted. Only what the session has not read before is evaluated. Where the context is too short for the whole conversation,
+// the oldest turns behind the system message are left out.
+func (c *Chat) Send(ctx context.Context, text string, o GenerateOptions) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		c.Messages = append(c.Messages, chat.Message{Role: "user", Content: text})
+		ids, err := c.fit(o.MaxTokens)
+		if err == nil {
+			ids, err = c.reuse(ids)
+		}
+		if err != nil {
+			c.Messages = c.Messages[:len(c.Messages)-1]
+			yield(Token{}, err)
+			return
+		}
+		var answer strings.Builder
+		c.GenerateIDs(ctx, ids, o)(func(t Token, err error) bool {
+			answer.WriteString(t.Text)
+			return yield(t, err)
+		})
+		c.Messages = append(c.Messages, chat.Message{Role: "assistant", Content: strings.TrimSpace(answer.String())})
+	}
+}
+
+// fit returns the prompt, dropping the oldest turns until it and an answer fit.
+func (c *Chat) fit(answer int) ([]int32, error) {
+	limit := c.p.lim.context
+	room := limit / 4
+	if answer > 0 {
+		room = min(answer, limit/2)
+	}
+	for {
+		ids, err := c.Prompt()
+		if err != nil {
+			return nil, err
+		}
+		first := 0
+		if len(c.Messages) > 0 && c.Messages[0].Role == "system" {
+			first = 1
+		}
+		if len(ids)+room <= limit {
+			return ids, nil
+		}
+		if len(c.Messages)-first < 3 { // the last question has no earlier turns left in front of it
+			if len(ids) >= limit {
+				return nil, &ContextError{len(ids), limit}
+			}
+			return ids, nil
+		}
+		c.Messages = slices.Delete(c.Messages, first, first+2)
+	}
+}
+
+// reuse rewinds the session to what it shares with ids and returns the rest, at least one token.
+func (s *Session) reuse(ids []int32) ([]int32, error) {
+	have := s.Tokens()
+	n := 0
+	for n < len(have) && n < len(ids)-1 && have[n] == ids[n] {
+		n++
+	}
+	return ids[n:], s.Rewind(n)
+}
+
+// EvalShared makes ids the session's whole content, evaluating only what lies behind the part that it holds already. It returns how
+// many tokens were reused.
+func (s *Session) EvalShared(ctx context.Context, ids []int32) (reused int, err error) {
+	rest, err := s.reuse(ids)
+	if err != nil {
+		return 0, err
+	}
+	return len(ids) - len(rest), s.Eval(ctx, rest...)
+}
