@@ -20,13 +20,15 @@ type blocking struct {
 // microseconds.
 const callBytes = 1 << 20
 
+// maxChunk bounds the steps of a chunk that block returns.
+func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
+
 // block decides the blocking of m strips of at most h rows, steps of k and panels of B for the number of workers.
 func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int) blocking {
 	nr := k.b.nr
 	panelStep := 4 * nr // bytes of B (widened, for the types that are) a step
 
-	// Six tenths of L1 for the strip of A leave room for the stream of B and for lines of C.
-	kc := in.L1D * 6 / 10 / (4 * k.mr)
+	kc := in.L1D * kn.stripPercent / 100 / (4 * stepRows(k.mr))
 	kc = min(max(kc, kn.kcMin), kn.kcMax)
 	if h <= 4 {
 		kc *= 4 // a low strip is small, and fewer passes over C pay
@@ -39,10 +41,9 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	}
 	kc = max(kc, 1)
 
-	// The chunk of B takes four tenths of L2, the block of C three.
-	nc := max(in.L2*4/10/(kc*panelStep), 1)
-	nc = min(nc, max(callBytes/(kc*panelStep), 1), max(in.L2*3/10/(h*panelStep), 1), panels)
-	mc := max(in.L2*3/10/(nc*panelStep*h), 1)
+	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
+	nc = min(nc, max(callBytes/(kc*panelStep), 1), max(in.L2/100*kn.cPercent/(h*panelStep), 1), panels)
+	mc := max(in.L2/100*kn.cPercent/(nc*panelStep*h), 1)
 	mc = min(mc, strips)
 	// Equal blocks instead of full ones and a rest.
 	nc = ceilDiv(panels, ceilDiv(panels, nc))

@@ -37,12 +37,14 @@ type product struct {
 	gn           int // blocks of C side by side
 
 	packA, packB, packTail bool
+	localA                 bool // workers pack each strip of A just before they use it
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
-	aPacked, bPacked, sums unsafe.Pointer
+	aPacked, bPacked       unsafe.Pointer
+	sums, rowInit          unsafe.Pointer // int8: column sums of B, what the rows of A start from
 	private                unsafe.Pointer // scratch of worker 0; the others follow
 	privateStep            int
-	widenBytes             int
+	widenBytes, stripBytes int  // parts of it, before the scratch for sums
 	packing                bool // the phase: packing or computing
 	aItems                 int
 
@@ -52,7 +54,7 @@ type product struct {
 // worker is what one worker owns. Workers write their kargs all the time, so each has cache lines of its own.
 type worker struct {
 	args kargs
-	_    [192 - unsafe.Sizeof(kargs{})]byte
+	_    [256 - unsafe.Sizeof(kargs{})]byte
 }
 
 // strip returns the first row and the height of strip s of the part.
@@ -61,6 +63,14 @@ func (p *product) strip(s int) (row, h int) {
 		return s * (p.low + 1), p.low + 1
 	}
 	return s*p.low + p.rem, p.low
+}
+
+// packedRow returns how many rows lie before strip s in packed A, padding included.
+func (p *product) packedRow(s int) int {
+	if s <= p.rem {
+		return s * stepRows(p.low+1)
+	}
+	return p.rem*stepRows(p.low+1) + (s-p.rem)*stepRows(p.low)
 }
 
 // cutRows divides rows into strips of nearly equal height: a rest of one or two rows would run at a fraction of the speed.
@@ -92,9 +102,13 @@ func (p *product) run(w *Workspace) error {
 	}
 
 	var l layout
-	var aOff, bOff, sumOff, privateOff int
+	var aOff, bOff, sumOff, rowOff, privateOff int
 	if p.packA {
-		aOff = l.region(mS, ceilDiv(kS, kr), 4)
+		p.cutRows(mS)
+		aOff = l.region(p.packedRow(p.strips), ceilDiv(kS, kr), 4)
+		if kern.acc == S32 {
+			rowOff = l.region(mS, 4)
+		}
 	}
 	if p.packB {
 		bOff = l.region(ceilDiv(nS, nr), ceilDiv(kS, kern.b.kr), kern.b.step())
@@ -105,14 +119,18 @@ func (p *product) run(w *Workspace) error {
 		bOff = l.region(nr, kS, 4)
 	}
 	workers := par.Workers(p.threads, maxInt)
-	p.privateStep, p.widenBytes = 0, 0
+	p.privateStep, p.widenBytes, p.stripBytes = 0, 0, 0
+	if p.localA {
+		// One chunk of a strip, and what its rows start from.
+		p.stripBytes = maxChunk(kn)*4*stepRows(kern.mr) + 64
+	}
 	if p.widen {
-		p.widenBytes = roundUp(max(in.L2*4/10, 5*kn.kcMax*4*nr), 64)
+		p.widenBytes = roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr), 64)
 	}
 	if p.scratch {
-		p.privateStep = max(in.L2*3/10, 4*nr*kern.mr)
+		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
 	}
-	if p.privateStep += p.widenBytes; p.privateStep > 0 {
+	if p.privateStep += p.widenBytes + p.stripBytes; p.privateStep > 0 {
 		p.privateStep = roundUp(p.privateStep, 64)
 		privateOff = l.region(workers, p.privateStep)
 	}
@@ -123,7 +141,8 @@ func (p *product) run(w *Workspace) error {
 		return err
 	}
 	if l.size > 0 {
-		p.aPacked, p.bPacked, p.sums, p.private = w.at(aOff), w.at(bOff), w.at(sumOff), w.at(privateOff)
+		p.aPacked, p.bPacked, p.private = w.at(aOff), w.at(bOff), w.at(privateOff)
+		p.sums, p.rowInit = w.at(sumOff), w.at(rowOff)
 	}
 
 	for p.n0 = 0; p.n0 < p.n; p.n0 += nS {
@@ -188,8 +207,13 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		p.packB = p.b.typ != F32 || p.b.ColStride != 1 || p.m >= p.kn.bPackRows
 		p.packTail = !p.packB && p.n%nr != 0
 	}
+	p.localA = false
 	if p.pa == nil {
 		p.packA = p.kern.a != aF32 || p.a.typ != F32 || p.wantPackedA(in)
+		if p.packA && p.a.ColStride == 1 && p.a.typ == p.kern.a.elem && transposeWide != nil {
+			// A worker packs into memory that stays in L1, which costs less than passing all of A through L2 once.
+			p.packA, p.localA = false, true
+		}
 	}
 }
 
@@ -200,6 +224,9 @@ func (p *product) wantPackedA(in *cpuinfo.Info) bool {
 	if p.a.ColStride == 1 || p.a.ColStride < p.a.RowStride {
 		if panels < p.kn.aPackReuse {
 			return false
+		}
+		if p.kern.fast != nil && p.m >= 4 {
+			return true
 		}
 		// The rows of a strip compete for the sets of L1 when their distance is a multiple of a large power of two.
 		const period = 4096 // bytes after which sets repeat, for all L1 caches of 64 sets
@@ -225,8 +252,11 @@ func (p *product) Do(worker, job int) {
 	}
 	if job < p.aItems {
 		row, h := p.strip(job)
-		dst := unsafe.Add(p.aPacked, row*ceilDiv(p.kp, p.kern.a.kr)*4)
+		dst := unsafe.Add(p.aPacked, p.packedRow(job)*ceilDiv(p.kp, p.kern.a.kr)*4)
 		packStrip(dst, &p.a, p.kern, p.m0+row, h, p.k0, p.kp)
+		if p.kern.a.flip() != 0 {
+			rowSums(unsafe.Add(p.rowInit, row*4), dst, h, ceilDiv(p.kp, 4))
+		}
 		return
 	}
 	panel := job - p.aItems
@@ -262,7 +292,8 @@ func (p *product) compute(worker, job int) {
 	}
 	cols := (p1-p0-1)*nr + tail
 	private := unsafe.Add(p.private, worker*p.privateStep)
-	sums := unsafe.Add(private, p.widenBytes)
+	strip := unsafe.Add(private, p.widenBytes)
+	sums := unsafe.Add(strip, p.stripBytes)
 	firstRow, _ := p.strip(s0)
 	if p.scratch {
 		args.ldc = (p1 - p0) * nr * 4
@@ -279,23 +310,47 @@ func (p *product) compute(worker, job int) {
 		}
 		for s := s0; s < s1; s++ {
 			row, h := p.strip(s)
-			args.k, args.acc, args.fold = kc, 1, 0
-			if first {
-				if !p.acc || p.scratch {
-					args.acc = 0
-				}
-				if kern.acc == S32 {
-					args.fold = -int(p.aZero)
-					if kern.flip && p.a.typ == S8 {
-						args.fold -= 128
+			args.k, args.acc, args.fold, args.rows = kc, 1, 0, nil
+			if first && (!p.acc || p.scratch) {
+				args.acc = 0
+			}
+			if t0 == 0 && kern.acc == S32 {
+				args.fold = -int(p.aZero)
+				if kern.a.flip() != 0 {
+					if p.a.typ == U8 {
+						args.fold += 128
+					}
+					if !p.localA {
+						args.rows = p.addrRows(row)
 					}
 				}
 			}
-			args.a, args.ars, args.acs = p.addrA(row, h, t0)
+			if p.localA {
+				args.a, args.ars, args.acs = strip, 4, 4*stepRows(h)
+				packStrip(strip, &p.a, kern, p.m0+row, h, p.k0+t0*kr, min(kc*kr, p.kp-t0*kr))
+				if kern.a.flip() != 0 {
+					args.rows = unsafe.Add(strip, p.stripBytes-64)
+					rowSums(args.rows, strip, h, kc)
+				}
+			} else {
+				args.a, args.ars, args.acs = p.addrA(s, row, h, t0)
+			}
 			if p.scratch {
 				args.c = unsafe.Add(sums, (row-firstRow)*args.ldc)
 			} else {
 				args.c = p.c.at(p.m0+row, p.n0+p0*nr)
+			}
+			if kern.fast != nil {
+				p.lookAhead(args, p0, p1, t0, kc, s-s0)
+				if p.localA {
+					next, t := s+1, t0
+					if next == s1 {
+						next, t = s0, t0+kc
+					}
+					if row, _ := p.strip(next); t < steps {
+						args.nextA, args.nextALead = uintptr(p.a.at(p.m0+row, p.k0+t*kr)), p.a.RowStride*p.a.typ.Size()
+					}
+				}
 			}
 			if p.widen {
 				args.bks, args.bps = kern.b.step(), kc*kern.b.step()
@@ -311,15 +366,61 @@ func (p *product) compute(worker, job int) {
 	}
 }
 
-// addrA returns where strip rows from row on start at step t0, and the strides.
-func (p *product) addrA(row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
-	switch {
-	case p.pa != nil:
-		return p.pa.addr(row, h, t0)
-	case p.packA:
-		return unsafe.Add(p.aPacked, (row*ceilDiv(p.kp, p.kern.a.kr)+t0*h)*4), 4, 4 * h
+// addrA returns where strip s, h rows from row on, starts at step t0, and the strides.
+func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
+	base, steps := p.aPacked, ceilDiv(p.kp, p.kern.a.kr)
+	if p.pa != nil {
+		base, steps = unsafe.Pointer(unsafe.SliceData(p.pa.data)), p.pa.steps()
+		t0 += p.k0 / p.kern.a.kr
+	}
+	if p.pa != nil || p.packA {
+		n := stepRows(h)
+		return unsafe.Add(base, (p.packedRow(s)*steps+t0*n)*4), 4, 4 * n
 	}
 	return p.a.at(p.m0+row, p.k0+t0), p.a.RowStride * 4, p.a.ColStride * 4
+}
+
+// lookAhead sets what the kernel fetches while it computes strip number s of a block: the part that falls to it of the next
+// chunk of B, so that the first strip of that chunk finds it in L2.
+func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, s int) {
+	// Where there is nothing to fetch, the addresses stay in the strip of A, which is in L1.
+	args.ahead, args.aheadStep = uintptr(args.a), 0
+	args.nextA, args.nextALead = args.ahead, 0
+	var base unsafe.Pointer
+	var stride int
+	var f format
+	switch {
+	case p.pb != nil:
+		base, stride, f = p.pb.addr(p.n0/p.kern.b.nr, p.k0), p.pb.stride, p.pb.f
+	case p.packB:
+		base, stride, f = p.bPacked, p.panelBytes(), p.kern.b
+	default:
+		return
+	}
+	kr := p.kern.a.kr
+	next, panel := t0+kc, p0
+	if next*kr >= p.kp {
+		// The next block: its panels follow, or start again.
+		next, panel = 0, p1
+		if p1 == p.panels {
+			panel = 0
+		}
+	}
+	size := min(p.bl.kc*kr, p.kp-next*kr) / f.kr * f.step() // of the chunk of one panel
+	done := s * (kc / 4 * 64)
+	if done >= size {
+		return
+	}
+	args.ahead = uintptr(base) + uintptr(panel*stride+next*kr/f.kr*f.step()+done)
+	args.aheadStep = stride
+}
+
+// addrRows returns what the sums of row and the following ones start from.
+func (p *product) addrRows(row int) unsafe.Pointer {
+	if p.pa != nil {
+		return unsafe.Pointer(&p.pa.rows[row])
+	}
+	return unsafe.Add(p.rowInit, row*4)
 }
 
 // sweep runs the kernel for one strip over the panels p0 to p1 of a B that needs no widening.

@@ -10,7 +10,7 @@ import (
 // kargs is what a kernel is called with. One call computes a strip of h rows (h is fixed by the function) against a run of
 // panels of B:
 //
-//	for each panel:                            c starts from 0 (plus fold*comp), or from memory when acc is set
+//	for each panel:                            c starts from 0, or from memory when acc is set; plus rows[i] + fold*comp[j]
 //	    for each step: c[i][j] += a[i] * b[j]      a step covers aK values of k
 //	    store c; b += bps; c += NR*4; comp += NR*4
 //
@@ -34,8 +34,25 @@ type kargs struct {
 	panels int
 	tail   int            // columns of the last panel
 	acc    int            // 1: start from C
-	comp   unsafe.Pointer // int8: column sums of B, int32
-	fold   int            // int8: what each column sum is multiplied by before it joins the sum
+	comp   unsafe.Pointer // integers: column sums of B, int32
+	fold   int            // integers: what each column sum is multiplied by before it joins the sum
+	rows   unsafe.Pointer // integers: nil, or what each row's sums start from, int32
+
+	// Fast kernels fetch memory that is needed later into L2: one line every four steps from ahead on, which moves by aheadStep
+	// from panel to panel, and two lines of each of h rows of A a panel, from nextA on. They are addresses only, never followed.
+	ahead     uintptr
+	aheadStep int
+	nextA     uintptr
+	nextALead int
+}
+
+// stepRows returns how many rows a packed strip of h rows takes in each step: whole vectors of the transposition, except for
+// the lowest strips, which would be mostly padding.
+func stepRows(h int) int {
+	if h < 4 {
+		return h
+	}
+	return roundUp(h, 8)
 }
 
 // format says how the elements of B lie in a panel: groups of kr consecutive k, in each group nr columns, for each column its
@@ -47,6 +64,16 @@ type format struct {
 }
 
 func (f format) String() string { return fmt.Sprintf("%v/n%d/k%d", f.elem, f.nr, f.kr) }
+
+// flip is what each byte is xored with when it is packed. The dot products of four bytes take B unsigned: it is stored 128
+// higher, and -128 times the sum of each row of A is what that row's sums start from. A is signed: u8 is stored 128 lower, and
+// 128 times the sum of each column of B is added again.
+func (f format) flip() uint8 {
+	if f.elem == S8 && f.kr == 4 {
+		return 0x80
+	}
+	return 0
+}
 
 // step returns the bytes of one group.
 func (f format) step() int { return f.nr * f.kr * f.elem.Size() }
@@ -61,9 +88,9 @@ type kernel struct {
 	b    format
 	acc  Type // type of the sums
 	mr   int  // most rows
-	flip bool // s8 values of A are read as u8, 128 more
 
 	full, half []func(*kargs) // by height 1..mr; half computes only the lower nr/2 columns of a last panel
+	fast       []func(*kargs) // nil, or by height: like full, but both operands must be packed
 	wide       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP      []int
 }
@@ -72,13 +99,17 @@ type kernel struct {
 var (
 	aF32  = format{elem: F32, kr: 1}
 	aBF16 = format{elem: BF16, kr: 2}
-	aU8   = format{elem: U8, kr: 4}
+	aS8   = format{elem: S8, kr: 4}
 	aS16  = format{elem: s16, kr: 2}
 )
 
 // run computes a strip of h rows against panels, of which the last has tail columns, choosing the widest functions.
 func (k *kernel) run(p *kargs, h, panels, tail int) {
 	nr := k.b.nr
+	full := k.full[h]
+	if k.fast != nil && k.fast[h] != nil && p.ars == 4 && p.acs == 4*stepRows(h) && p.bks == k.b.step() {
+		full = k.fast[h]
+	}
 	if k.wide != nil && h < len(k.wide) && k.wide[h] != nil {
 		w := k.wideP[h]
 		whole := panels
@@ -98,7 +129,7 @@ func (k *kernel) run(p *kargs, h, panels, tail int) {
 	if tail <= nr/2 && k.half != nil {
 		if panels > 1 {
 			p.panels, p.tail = panels-1, nr
-			k.full[h](p)
+			full(p)
 			p.advance(1, nr)
 		}
 		p.panels, p.tail = 1, tail
@@ -106,7 +137,7 @@ func (k *kernel) run(p *kargs, h, panels, tail int) {
 		return
 	}
 	p.panels, p.tail = panels, tail
-	k.full[h](p)
+	full(p)
 }
 
 // advance moves to the panel after the n that the last step of a kernel computed; there must be one, so that no pointer leaves

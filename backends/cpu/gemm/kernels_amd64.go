@@ -13,27 +13,27 @@ func archKernels() []*kernel {
 	return []*kernel{
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
-			full: f32AVX512full[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
+			full: f32AVX512full[:], fast: f32AVX512fast[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "f32_bf16_13x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 13,
+			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,
 			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "f32_f16_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 14,
+			name: "f32_f16_8x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8,
 			full: f16AVX512full[:], half: f16AVX512half[:], wide: f16AVX512wide[:], wideP: wide512,
 		},
 		{
 			name: "bf16_bf16_14x32k2__avx512bf16", isa: cpuinfo.AVX512, need: bf16, a: aBF16, b: format{BF16, 32, 2}, acc: F32,
-			mr: 14, full: dotBF16AVX512full[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
+			mr: 14, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "u8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aU8, b: format{S8, 32, 4}, acc: S32, mr: 14,
-			flip: true, full: dot8AVX512full[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
+			name: "s8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aS8, b: format{S8, 32, 4}, acc: S32, mr: 14,
+			full: dot8AVX512full[:], fast: dot8AVX512fast[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "u8_s8_6x16k4__avxvnni", isa: cpuinfo.AVXVNNI, a: aU8, b: format{S8, 16, 4}, acc: S32, mr: 6,
-			flip: true, full: vnni8AVX2full[:], half: vnni8AVX2half[:], wide: vnni8AVX2wide[:], wideP: wide256,
+			name: "s8_s8_6x16k4__avxvnni", isa: cpuinfo.AVXVNNI, a: aS8, b: format{S8, 16, 4}, acc: S32, mr: 6,
+			full: vnni8AVX2full[:], half: vnni8AVX2half[:], wide: vnni8AVX2wide[:], wideP: wide256,
 		},
 		{
 			name: "f32_f32_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F32, 16, 1}, acc: F32, mr: 6,

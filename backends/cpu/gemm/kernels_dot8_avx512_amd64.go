@@ -4,6 +4,21 @@
 
 package gemm
 
+// dot8AVX512fast take both operands packed.
+var dot8AVX512fast = [15]func(*kargs){
+	4:  dot8AVX512h4x32p,
+	5:  dot8AVX512h5x32p,
+	6:  dot8AVX512h6x32p,
+	7:  dot8AVX512h7x32p,
+	8:  dot8AVX512h8x32p,
+	9:  dot8AVX512h9x32p,
+	10: dot8AVX512h10x32p,
+	11: dot8AVX512h11x32p,
+	12: dot8AVX512h12x32p,
+	13: dot8AVX512h13x32p,
+	14: dot8AVX512h14x32p,
+}
+
 // dot8AVX512full are the kernels of one panel, by height.
 var dot8AVX512full = [15]func(*kargs){
 	1:  dot8AVX512h1x32,
@@ -47,157 +62,212 @@ var dot8AVX512wide = [15]func(*kargs){
 	3: dot8AVX512h3x64,
 }
 
-// dot8AVX512h1x32 multiplies 1 rows by 32 columns a step, B as dot8.
+// dot8AVX512h1x32 multiplies 1 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h1x32(p *kargs)
 
-// dot8AVX512h1x16 multiplies 1 rows by 16 columns a step, B as dot8.
+// dot8AVX512h1x16 multiplies 1 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h1x16(p *kargs)
 
-// dot8AVX512h1x128 multiplies 1 rows by 128 columns a step, B as dot8.
+// dot8AVX512h1x128 multiplies 1 rows by 128 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h1x128(p *kargs)
 
-// dot8AVX512h2x32 multiplies 2 rows by 32 columns a step, B as dot8.
+// dot8AVX512h2x32 multiplies 2 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h2x32(p *kargs)
 
-// dot8AVX512h2x16 multiplies 2 rows by 16 columns a step, B as dot8.
+// dot8AVX512h2x16 multiplies 2 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h2x16(p *kargs)
 
-// dot8AVX512h2x64 multiplies 2 rows by 64 columns a step, B as dot8.
+// dot8AVX512h2x64 multiplies 2 rows by 64 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h2x64(p *kargs)
 
-// dot8AVX512h3x32 multiplies 3 rows by 32 columns a step, B as dot8.
+// dot8AVX512h3x32 multiplies 3 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h3x32(p *kargs)
 
-// dot8AVX512h3x16 multiplies 3 rows by 16 columns a step, B as dot8.
+// dot8AVX512h3x16 multiplies 3 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h3x16(p *kargs)
 
-// dot8AVX512h3x64 multiplies 3 rows by 64 columns a step, B as dot8.
+// dot8AVX512h3x64 multiplies 3 rows by 64 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h3x64(p *kargs)
 
-// dot8AVX512h4x32 multiplies 4 rows by 32 columns a step, B as dot8.
+// dot8AVX512h4x32 multiplies 4 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h4x32(p *kargs)
 
-// dot8AVX512h4x16 multiplies 4 rows by 16 columns a step, B as dot8.
+// dot8AVX512h4x16 multiplies 4 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h4x16(p *kargs)
 
-// dot8AVX512h5x32 multiplies 5 rows by 32 columns a step, B as dot8.
+// dot8AVX512h4x32p multiplies 4 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h4x32p(p *kargs)
+
+// dot8AVX512h5x32 multiplies 5 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h5x32(p *kargs)
 
-// dot8AVX512h5x16 multiplies 5 rows by 16 columns a step, B as dot8.
+// dot8AVX512h5x16 multiplies 5 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h5x16(p *kargs)
 
-// dot8AVX512h6x32 multiplies 6 rows by 32 columns a step, B as dot8.
+// dot8AVX512h5x32p multiplies 5 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h5x32p(p *kargs)
+
+// dot8AVX512h6x32 multiplies 6 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h6x32(p *kargs)
 
-// dot8AVX512h6x16 multiplies 6 rows by 16 columns a step, B as dot8.
+// dot8AVX512h6x16 multiplies 6 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h6x16(p *kargs)
 
-// dot8AVX512h7x32 multiplies 7 rows by 32 columns a step, B as dot8.
+// dot8AVX512h6x32p multiplies 6 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h6x32p(p *kargs)
+
+// dot8AVX512h7x32 multiplies 7 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h7x32(p *kargs)
 
-// dot8AVX512h7x16 multiplies 7 rows by 16 columns a step, B as dot8.
+// dot8AVX512h7x16 multiplies 7 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h7x16(p *kargs)
 
-// dot8AVX512h8x32 multiplies 8 rows by 32 columns a step, B as dot8.
+// dot8AVX512h7x32p multiplies 7 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h7x32p(p *kargs)
+
+// dot8AVX512h8x32 multiplies 8 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h8x32(p *kargs)
 
-// dot8AVX512h8x16 multiplies 8 rows by 16 columns a step, B as dot8.
+// dot8AVX512h8x16 multiplies 8 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h8x16(p *kargs)
 
-// dot8AVX512h9x32 multiplies 9 rows by 32 columns a step, B as dot8.
+// dot8AVX512h8x32p multiplies 8 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h8x32p(p *kargs)
+
+// dot8AVX512h9x32 multiplies 9 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h9x32(p *kargs)
 
-// dot8AVX512h9x16 multiplies 9 rows by 16 columns a step, B as dot8.
+// dot8AVX512h9x16 multiplies 9 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h9x16(p *kargs)
 
-// dot8AVX512h10x32 multiplies 10 rows by 32 columns a step, B as dot8.
+// dot8AVX512h9x32p multiplies 9 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h9x32p(p *kargs)
+
+// dot8AVX512h10x32 multiplies 10 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h10x32(p *kargs)
 
-// dot8AVX512h10x16 multiplies 10 rows by 16 columns a step, B as dot8.
+// dot8AVX512h10x16 multiplies 10 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h10x16(p *kargs)
 
-// dot8AVX512h11x32 multiplies 11 rows by 32 columns a step, B as dot8.
+// dot8AVX512h10x32p multiplies 10 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h10x32p(p *kargs)
+
+// dot8AVX512h11x32 multiplies 11 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h11x32(p *kargs)
 
-// dot8AVX512h11x16 multiplies 11 rows by 16 columns a step, B as dot8.
+// dot8AVX512h11x16 multiplies 11 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h11x16(p *kargs)
 
-// dot8AVX512h12x32 multiplies 12 rows by 32 columns a step, B as dot8.
+// dot8AVX512h11x32p multiplies 11 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h11x32p(p *kargs)
+
+// dot8AVX512h12x32 multiplies 12 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h12x32(p *kargs)
 
-// dot8AVX512h12x16 multiplies 12 rows by 16 columns a step, B as dot8.
+// dot8AVX512h12x16 multiplies 12 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h12x16(p *kargs)
 
-// dot8AVX512h13x32 multiplies 13 rows by 32 columns a step, B as dot8.
+// dot8AVX512h12x32p multiplies 12 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h12x32p(p *kargs)
+
+// dot8AVX512h13x32 multiplies 13 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h13x32(p *kargs)
 
-// dot8AVX512h13x16 multiplies 13 rows by 16 columns a step, B as dot8.
+// dot8AVX512h13x16 multiplies 13 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h13x16(p *kargs)
 
-// dot8AVX512h14x32 multiplies 14 rows by 32 columns a step, B as dot8.
+// dot8AVX512h13x32p multiplies 13 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h13x32p(p *kargs)
+
+// dot8AVX512h14x32 multiplies 14 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h14x32(p *kargs)
 
-// dot8AVX512h14x16 multiplies 14 rows by 16 columns a step, B as dot8.
+// dot8AVX512h14x16 multiplies 14 rows by 16 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
 func dot8AVX512h14x16(p *kargs)
+
+// dot8AVX512h14x32p multiplies 14 rows by 32 columns a step, B as dot8, A and B packed.
+//
+//go:noescape
+func dot8AVX512h14x32p(p *kargs)

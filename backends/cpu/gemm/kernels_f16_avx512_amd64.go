@@ -5,199 +5,127 @@
 package gemm
 
 // f16AVX512full are the kernels of one panel, by height.
-var f16AVX512full = [15]func(*kargs){
-	1:  f16AVX512h1x32,
-	2:  f16AVX512h2x32,
-	3:  f16AVX512h3x32,
-	4:  f16AVX512h4x32,
-	5:  f16AVX512h5x32,
-	6:  f16AVX512h6x32,
-	7:  f16AVX512h7x32,
-	8:  f16AVX512h8x32,
-	9:  f16AVX512h9x32,
-	10: f16AVX512h10x32,
-	11: f16AVX512h11x32,
-	12: f16AVX512h12x32,
-	13: f16AVX512h13x32,
-	14: f16AVX512h14x32,
+var f16AVX512full = [9]func(*kargs){
+	1: f16AVX512h1x32,
+	2: f16AVX512h2x32,
+	3: f16AVX512h3x32,
+	4: f16AVX512h4x32,
+	5: f16AVX512h5x32,
+	6: f16AVX512h6x32,
+	7: f16AVX512h7x32,
+	8: f16AVX512h8x32,
 }
 
 // f16AVX512half compute the lower 16 columns of a last panel.
-var f16AVX512half = [15]func(*kargs){
-	1:  f16AVX512h1x16,
-	2:  f16AVX512h2x16,
-	3:  f16AVX512h3x16,
-	4:  f16AVX512h4x16,
-	5:  f16AVX512h5x16,
-	6:  f16AVX512h6x16,
-	7:  f16AVX512h7x16,
-	8:  f16AVX512h8x16,
-	9:  f16AVX512h9x16,
-	10: f16AVX512h10x16,
-	11: f16AVX512h11x16,
-	12: f16AVX512h12x16,
-	13: f16AVX512h13x16,
-	14: f16AVX512h14x16,
+var f16AVX512half = [9]func(*kargs){
+	1: f16AVX512h1x16,
+	2: f16AVX512h2x16,
+	3: f16AVX512h3x16,
+	4: f16AVX512h4x16,
+	5: f16AVX512h5x16,
+	6: f16AVX512h6x16,
+	7: f16AVX512h7x16,
+	8: f16AVX512h8x16,
 }
 
 // f16AVX512wide compute several panels at once.
-var f16AVX512wide = [15]func(*kargs){
+var f16AVX512wide = [9]func(*kargs){
 	1: f16AVX512h1x128,
 	2: f16AVX512h2x64,
 	3: f16AVX512h3x64,
 }
 
-// f16AVX512h1x32 multiplies 1 rows by 32 columns a step, B as f16.
+// f16AVX512h1x32 multiplies 1 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h1x32(p *kargs)
 
-// f16AVX512h1x16 multiplies 1 rows by 16 columns a step, B as f16.
+// f16AVX512h1x16 multiplies 1 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h1x16(p *kargs)
 
-// f16AVX512h1x128 multiplies 1 rows by 128 columns a step, B as f16.
+// f16AVX512h1x128 multiplies 1 rows by 128 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h1x128(p *kargs)
 
-// f16AVX512h2x32 multiplies 2 rows by 32 columns a step, B as f16.
+// f16AVX512h2x32 multiplies 2 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h2x32(p *kargs)
 
-// f16AVX512h2x16 multiplies 2 rows by 16 columns a step, B as f16.
+// f16AVX512h2x16 multiplies 2 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h2x16(p *kargs)
 
-// f16AVX512h2x64 multiplies 2 rows by 64 columns a step, B as f16.
+// f16AVX512h2x64 multiplies 2 rows by 64 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h2x64(p *kargs)
 
-// f16AVX512h3x32 multiplies 3 rows by 32 columns a step, B as f16.
+// f16AVX512h3x32 multiplies 3 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h3x32(p *kargs)
 
-// f16AVX512h3x16 multiplies 3 rows by 16 columns a step, B as f16.
+// f16AVX512h3x16 multiplies 3 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h3x16(p *kargs)
 
-// f16AVX512h3x64 multiplies 3 rows by 64 columns a step, B as f16.
+// f16AVX512h3x64 multiplies 3 rows by 64 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h3x64(p *kargs)
 
-// f16AVX512h4x32 multiplies 4 rows by 32 columns a step, B as f16.
+// f16AVX512h4x32 multiplies 4 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h4x32(p *kargs)
 
-// f16AVX512h4x16 multiplies 4 rows by 16 columns a step, B as f16.
+// f16AVX512h4x16 multiplies 4 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h4x16(p *kargs)
 
-// f16AVX512h5x32 multiplies 5 rows by 32 columns a step, B as f16.
+// f16AVX512h5x32 multiplies 5 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h5x32(p *kargs)
 
-// f16AVX512h5x16 multiplies 5 rows by 16 columns a step, B as f16.
+// f16AVX512h5x16 multiplies 5 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h5x16(p *kargs)
 
-// f16AVX512h6x32 multiplies 6 rows by 32 columns a step, B as f16.
+// f16AVX512h6x32 multiplies 6 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h6x32(p *kargs)
 
-// f16AVX512h6x16 multiplies 6 rows by 16 columns a step, B as f16.
+// f16AVX512h6x16 multiplies 6 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h6x16(p *kargs)
 
-// f16AVX512h7x32 multiplies 7 rows by 32 columns a step, B as f16.
+// f16AVX512h7x32 multiplies 7 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h7x32(p *kargs)
 
-// f16AVX512h7x16 multiplies 7 rows by 16 columns a step, B as f16.
+// f16AVX512h7x16 multiplies 7 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h7x16(p *kargs)
 
-// f16AVX512h8x32 multiplies 8 rows by 32 columns a step, B as f16.
+// f16AVX512h8x32 multiplies 8 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h8x32(p *kargs)
 
-// f16AVX512h8x16 multiplies 8 rows by 16 columns a step, B as f16.
+// f16AVX512h8x16 multiplies 8 rows by 16 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
 func f16AVX512h8x16(p *kargs)
-
-// f16AVX512h9x32 multiplies 9 rows by 32 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h9x32(p *kargs)
-
-// f16AVX512h9x16 multiplies 9 rows by 16 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h9x16(p *kargs)
-
-// f16AVX512h10x32 multiplies 10 rows by 32 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h10x32(p *kargs)
-
-// f16AVX512h10x16 multiplies 10 rows by 16 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h10x16(p *kargs)
-
-// f16AVX512h11x32 multiplies 11 rows by 32 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h11x32(p *kargs)
-
-// f16AVX512h11x16 multiplies 11 rows by 16 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h11x16(p *kargs)
-
-// f16AVX512h12x32 multiplies 12 rows by 32 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h12x32(p *kargs)
-
-// f16AVX512h12x16 multiplies 12 rows by 16 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h12x16(p *kargs)
-
-// f16AVX512h13x32 multiplies 13 rows by 32 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h13x32(p *kargs)
-
-// f16AVX512h13x16 multiplies 13 rows by 16 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h13x16(p *kargs)
-
-// f16AVX512h14x32 multiplies 14 rows by 32 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h14x32(p *kargs)
-
-// f16AVX512h14x16 multiplies 14 rows by 16 columns a step, B as f16.
-//
-//go:noescape
-func f16AVX512h14x16(p *kargs)

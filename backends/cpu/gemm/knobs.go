@@ -11,6 +11,9 @@ import (
 // which is read once; a value that is no number or out of range is reported on standard error and ignored.
 type knobs struct {
 	kcMin, kcMax  int
+	stripPercent  int
+	bPercent      int
+	cPercent      int
 	jobsPerWorker int
 	macsPerWorker int
 	packLimit     int
@@ -36,6 +39,10 @@ var knobTable = []knob{
 		"steps of k in a chunk at least: below it, loading and storing C shows"},
 	{func(k *knobs) *int { return &k.kcMax }, "TESSERA_KC_MAX", 512, 8, 1 << 20,
 		"steps of k in a chunk at most: 512 steps already hide C, and more push B out of L2"},
+	{func(k *knobs) *int { return &k.stripPercent }, "TESSERA_STRIP_PERCENT", 50, 1, 90,
+		"share of L1 for a strip of A: the rest is for the stream of B and lines of C"},
+	{func(k *knobs) *int { return &k.bPercent }, "TESSERA_B_PERCENT", 40, 1, 90, "share of L2 for a chunk of B"},
+	{func(k *knobs) *int { return &k.cPercent }, "TESSERA_C_PERCENT", 30, 1, 90, "share of L2 for a block of C"},
 	{func(k *knobs) *int { return &k.jobsPerWorker }, "TESSERA_JOBS_PER_WORKER", 4, 1, 1024,
 		"blocks of C per worker where they do not divide evenly: a worker that is late then delays the end by a quarter of its share at most"},
 	{func(k *knobs) *int { return &k.macsPerWorker }, "TESSERA_MACS_PER_WORKER", 400_000, 1, maxInt,

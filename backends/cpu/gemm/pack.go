@@ -4,8 +4,9 @@ import "unsafe"
 
 // Packing copies a block of an operand into the order in which a kernel reads it: panels of `width` leading elements (rows of
 // A, columns of B), in each panel the groups of kr consecutive k one after another, in each group the kr values of each
-// leading element together. Elements past the end of the operand are zero. There is one such order per format, whatever the
-// strides of the source, so the packed bytes do not depend on the path that wrote them.
+// leading element together. Places past the end of the operand hold a fixed value. There is one such order per format,
+// whatever the strides of the source, so the packed bytes do not depend on the path that wrote them: plain Go here, assembly
+// for the layouts that matter, which moves groups of four bytes.
 
 // packTile is the number of k that a strided source is read along before the next leading element is taken: one cache line of
 // f32, so that each line of the source is used whole while it is in L1, and the tile of the destination stays in L1 too.
@@ -13,111 +14,213 @@ const packTile = 16
 
 type word interface{ uint8 | uint16 | uint32 }
 
-// packPanel packs one panel: depth values of k for live of width leading elements. lead and deep are the strides of the source
-// in elements. Each value is xored with flip, which turns s8 into u8 with an offset of 128.
-func packPanel[T word](dst, src unsafe.Pointer, lead, deep, live, width, depth, kr int, flip T) {
-	size := int(unsafe.Sizeof(flip))
-	groups := (depth + kr - 1) / kr
-	out := unsafe.Slice((*T)(dst), groups*width*kr)
-	if live < width || depth%kr != 0 {
-		clearPad(out, live, width, depth, kr)
+// panel describes the packing of one panel: depth values of k for live of width leading elements, which lie lead and deep
+// elements apart in the source. Each value is xored with flip; pad stands in the places without a source.
+type panel struct {
+	lead, deep  int
+	live, width int
+	depth, kr   int
+	flip, pad   uint8
+	loose       bool // lanes from live to width may hold anything
+}
+
+// packPanel packs one panel.
+func packPanel[T word](dst, src unsafe.Pointer, p panel) {
+	size := int(unsafe.Sizeof(T(0)))
+	groups := ceilDiv(p.depth, p.kr)
+	out := unsafe.Slice((*T)(dst), groups*p.width*p.kr)
+	if p.live < p.width || p.depth%p.kr != 0 {
+		fillPad(out, p)
 	}
-	if live == 0 || depth == 0 {
+	if p.live == 0 || p.depth == 0 {
 		return
 	}
-	if lead == 1 && kr == 1 {
-		for t := range depth {
-			row := unsafe.Slice((*T)(unsafe.Add(src, t*deep*size)), live)
-			copy(out[t*width:], row)
-			if flip != 0 {
-				for i := range row {
-					out[t*width+i] ^= flip
-				}
-			}
+	t0 := 0
+	if p.kr*size == 4 {
+		t0 = packGroups(dst, src, p, size)
+	}
+	flip := T(p.flip)
+	if p.lead == 1 && p.kr == 1 {
+		for t := t0; t < p.depth; t++ {
+			row := unsafe.Slice((*T)(unsafe.Add(src, t*p.deep*size)), p.live)
+			copy(out[t*p.width:], row)
 		}
 		return
 	}
-	for t0 := 0; t0 < depth; t0 += packTile {
-		t1 := min(t0+packTile, depth)
-		for i := range live {
-			s := unsafe.Add(src, (i*lead+t0*deep)*size)
-			if kr == 1 {
-				o := t0*width + i
-				for t := t0; ; {
-					out[o] = *(*T)(s) ^ flip
-					o += width
-					if t++; t == t1 {
-						break
-					}
-					s = unsafe.Add(s, deep*size)
-				}
-				continue
-			}
+	for ; t0 < p.depth; t0 += packTile {
+		t1 := min(t0+packTile, p.depth)
+		for i := range p.live {
+			s := unsafe.Add(src, (i*p.lead+t0*p.deep)*size)
 			for t := t0; ; {
-				out[(t/kr*width+i)*kr+t%kr] = *(*T)(s) ^ flip
+				out[(t/p.kr*p.width+i)*p.kr+t%p.kr] = *(*T)(s) ^ flip
 				if t++; t == t1 {
 					break
 				}
-				s = unsafe.Add(s, deep*size)
+				s = unsafe.Add(s, p.deep*size)
 			}
 		}
 	}
 }
 
-// clearPad zeroes the places of a panel that have no source.
-func clearPad[T word](out []T, live, width, depth, kr int) {
-	groups := len(out) / (width * kr)
-	if depth%kr != 0 {
-		clear(out[(groups-1)*width*kr:])
+// fillPad writes the places of a panel that have no source.
+func fillPad[T word](out []T, p panel) {
+	fill := func(s []T) {
+		for i := range s {
+			s[i] = T(p.pad)
+		}
 	}
-	if live == width {
-		return
+	groups := len(out) / (p.width * p.kr)
+	if p.depth%p.kr != 0 {
+		fill(out[(groups-1)*p.width*p.kr:])
 	}
-	for g := range groups {
-		clear(out[(g*width+live)*kr : (g+1)*width*kr])
+	if p.live < p.width && !p.loose {
+		for g := range groups {
+			fill(out[(g*p.width+p.live)*p.kr : (g+1)*p.width*p.kr])
+		}
 	}
 }
+
+// packGroups packs what the assembly can do of a panel whose groups are four bytes, and returns the number of k that it did.
+func packGroups(dst, src unsafe.Pointer, p panel, size int) int {
+	groups := p.depth / p.kr
+	flip := uint32(p.flip) * 0x01010101
+	switch {
+	case p.deep == 1 && flip == 0 && p.width%16 == 0 && transposeWide != nil && groups >= 4 && (p.live == p.width || p.loose && p.width == 16):
+		n := groups &^ 3
+		for i := 0; i < p.live; i += 16 {
+			transposeWide[min(p.live-i, 16)](unsafe.Add(dst, i*4), unsafe.Add(src, i*p.lead*size), p.lead*size, n, p.width*4)
+		}
+		return n * p.kr
+	case p.deep == 1 && transpose8 != nil && groups >= 8:
+		// Groups lie side by side in each row of the source: a transposition of 4-byte elements, eight rows at a time.
+		n := groups &^ 7
+		for i := 0; i < p.live; i += 8 {
+			args := transposeArgs{dst: unsafe.Add(dst, i*4), n: n, step: p.width * 4, flip: flip}
+			for r := range args.rows {
+				args.rows[r] = unsafe.Add(src, min(i+r, p.live-1)*p.lead*size)
+			}
+			if i+8 > p.width {
+				// The transposition writes eight, so the rest of a narrow panel is left to the caller's loop.
+				packRest(dst, src, p, size, i, n*p.kr)
+				continue
+			}
+			transpose8(&args)
+		}
+		if p.live < p.width && p.live%8 != 0 && !p.loose {
+			q := p
+			q.depth = n * p.kr
+			fillLanes(dst, q)
+		}
+		return n * p.kr
+	case p.lead == 1 && size == 4 && copyRows != nil && p.live == p.width && p.width%8 == 0:
+		copyRows(dst, src, p.width*4, p.deep*4, p.depth)
+		return p.depth
+	}
+	return 0
+}
+
+// packRest packs leading elements from i on for the first depth values of k.
+func packRest(dst, src unsafe.Pointer, p panel, size, i, depth int) {
+	for ; i < p.live; i++ {
+		for t := range depth {
+			s := unsafe.Add(src, (i*p.lead+t*p.deep)*size)
+			o := (t/p.kr*p.width+i)*p.kr + t%p.kr
+			switch size {
+			case 1:
+				*(*uint8)(unsafe.Add(dst, o)) = *(*uint8)(s) ^ p.flip
+			case 2:
+				*(*uint16)(unsafe.Add(dst, o*2)) = *(*uint16)(s)
+			default:
+				*(*uint32)(unsafe.Add(dst, o*4)) = *(*uint32)(s)
+			}
+		}
+	}
+}
+
+// fillLanes writes the padding lanes that a transposition of whole vectors has overwritten.
+func fillLanes(dst unsafe.Pointer, p panel) {
+	pad := uint32(p.pad)
+	if p.kr == 4 {
+		pad *= 0x01010101
+	}
+	end := roundUp(p.live, 8)
+	for g := range p.depth / p.kr {
+		lanes := unsafe.Slice((*uint32)(unsafe.Add(dst, g*p.width*4)), p.width)
+		for i := p.live; i < min(end, p.width); i++ {
+			lanes[i] = pad
+		}
+	}
+}
+
+// transposeArgs is a block of up to eight rows of n 4-byte elements; column c goes to dst + c*step as eight elements, each
+// xored with flip.
+type transposeArgs struct {
+	rows [8]unsafe.Pointer
+	dst  unsafe.Pointer
+	n    int // a multiple of 8
+	step int // bytes
+	flip uint32
+}
+
+// Assembly that packing uses where this build and processor have it.
+var (
+	transpose8 func(*transposeArgs)
+	copyRows   func(dst, src unsafe.Pointer, bytes, pitch, n int) // n rows of bytes, a multiple of 32, pitch apart, side by side
+	// transposeWide, by the number of rows, 9 to 14 and 16: n elements of rows lead bytes apart, each column as 16 elements.
+	transposeWide *[17]func(dst, src unsafe.Pointer, lead, n, step int)
+	sumGroups     func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
+)
 
 // packStrip packs h rows of A from row on, depth values of k from k0 on, as the kernel reads them: for each step the groups of
-// its rows, 4 bytes each.
+// its rows, 4 bytes each, stepRows(h) of them.
 func packStrip(dst unsafe.Pointer, a *Matrix, kern *kernel, row, h, k0, depth int) {
 	src := a.at(row, k0)
-	lead, deep := a.RowStride, a.ColStride
 	f := kern.a
+	p := panel{lead: a.RowStride, deep: a.ColStride, live: h, width: stepRows(h), depth: depth, kr: f.kr, loose: true}
 	switch {
 	case f.elem == a.typ && f.elem == F32:
-		packPanel[uint32](dst, src, lead, deep, h, h, depth, 1, 0)
+		packPanel[uint32](dst, src, p)
 	case f.elem == F32:
-		convert := fromBF16
-		if a.typ == F16 {
-			convert = fromF16
-		}
-		out := unsafe.Slice((*float32)(dst), depth*h)
-		for i := range h {
-			for t := range depth {
-				out[t*h+i] = convert(*(*uint16)(unsafe.Add(src, (i*lead+t*deep)*2)))
-			}
-		}
+		packWiden(dst, src, a.typ, p)
 	case f.elem == BF16:
-		packPanel[uint16](dst, src, lead, deep, h, h, depth, f.kr, 0)
-	case f.elem == U8:
-		var flip uint8
-		if a.typ == S8 {
-			flip = 0x80
+		packPanel[uint16](dst, src, p)
+	case f.elem == S8:
+		if a.typ == U8 {
+			p.flip = 0x80
 		}
-		packPanel(dst, src, lead, deep, h, h, depth, f.kr, flip)
+		packPanel[uint8](dst, src, p)
 	default: // s16 pairs
 		steps := ceilDiv(depth, 2)
-		out := unsafe.Slice((*int16)(dst), steps*h*2)
-		clear(out[(steps-1)*h*2:])
+		out := unsafe.Slice((*int16)(dst), steps*p.width*2)
+		clear(out)
 		for i := range h {
 			for t := range depth {
-				s := unsafe.Add(src, i*lead+t*deep)
+				s := unsafe.Add(src, i*p.lead+t*p.deep)
 				v := int16(*(*uint8)(s))
 				if a.typ == S8 {
 					v = int16(*(*int8)(s))
 				}
-				out[(t/2*h+i)*2+t%2] = v
+				out[(t/2*p.width+i)*2+t%2] = v
+			}
+		}
+	}
+}
+
+// packWiden packs bf16 or f16 values as f32.
+func packWiden(dst, src unsafe.Pointer, t Type, p panel) {
+	convert := fromBF16
+	if t == F16 {
+		convert = fromF16
+	}
+	out := unsafe.Slice((*float32)(dst), p.depth*p.width)
+	if p.live < p.width {
+		clear(out)
+	}
+	for t0 := 0; t0 < p.depth; t0 += packTile {
+		t1 := min(t0+packTile, p.depth)
+		for i := range p.live {
+			for t := t0; t < t1; t++ {
+				out[t*p.width+i] = convert(*(*uint16)(unsafe.Add(src, (i*p.lead+t*p.deep)*2)))
 			}
 		}
 	}
@@ -125,47 +228,63 @@ func packStrip(dst unsafe.Pointer, a *Matrix, kern *kernel, row, h, k0, depth in
 
 // packPanelB packs the panel of B that starts at column j, depth values of k from k0 on. bf16 and f16 are widened when f is f32.
 func packPanelB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth int) {
-	live := min(f.nr, b.Cols-j)
 	src := b.at(k0, j)
+	p := panel{lead: b.ColStride, deep: b.RowStride, live: min(f.nr, b.Cols-j), width: f.nr, depth: depth, kr: f.kr, flip: f.flip(),
+		pad: f.flip()}
 	switch {
 	case f.elem != b.typ:
-		convert := fromBF16
-		if b.typ == F16 {
-			convert = fromF16
-		}
-		out := unsafe.Slice((*float32)(dst), depth*f.nr)
-		if live < f.nr {
-			clearPad(out32(out), live, f.nr, depth, 1)
-		}
-		for t := range depth {
-			for i := range live {
-				out[t*f.nr+i] = convert(*(*uint16)(unsafe.Add(src, (i*b.ColStride+t*b.RowStride)*2)))
-			}
-		}
+		packWiden(dst, src, b.typ, p)
 	case b.typ == F32:
-		packPanel[uint32](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
+		packPanel[uint32](dst, src, p)
 	case b.typ == S8:
-		packPanel[uint8](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
+		packPanel[uint8](dst, src, p)
 	default:
-		packPanel[uint16](dst, src, b.ColStride, b.RowStride, live, f.nr, depth, f.kr, 0)
+		packPanel[uint16](dst, src, p)
 	}
 }
 
-func out32(x []float32) []uint32 {
-	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
-}
-
-// columnSums adds the columns of a packed int8 panel into sums, one int32 a column.
+// columnSums writes the sum of each column of a packed int8 panel, one int32 a column.
 func columnSums(sums, panel unsafe.Pointer, f format, depth int) {
 	out := unsafe.Slice((*int32)(sums), f.nr)
+	steps := ceilDiv(depth, f.kr)
+	if f.flip() != 0 && sumGroups != nil {
+		sumGroups(sums, panel, steps, f.step(), f.nr, true)
+		for j := range out {
+			out[j] -= 128 * int32(steps*f.kr)
+		}
+		return
+	}
 	clear(out)
-	in := unsafe.Slice((*int8)(panel), ceilDiv(depth, f.kr)*f.step())
+	in := unsafe.Slice((*uint8)(panel), steps*f.step())
 	for len(in) > 0 {
 		for j := range out {
 			for t := range f.kr {
-				out[j] += int32(in[j*f.kr+t])
+				out[j] += int32(int8(in[j*f.kr+t] ^ f.flip()))
 			}
 		}
 		in = in[f.step():]
+	}
+}
+
+// rowSums writes what the sums of the h rows of a packed s8 strip start from: -128 times the sum of the row, which takes the
+// offset of B out again.
+func rowSums(rows, strip unsafe.Pointer, h, steps int) {
+	out := unsafe.Slice((*int32)(rows), h)
+	width := stepRows(h)
+	if sumGroups != nil && h >= 4 {
+		var sums [16]int32
+		sumGroups(unsafe.Pointer(&sums), strip, steps, width*4, width, false)
+		for i := range out {
+			out[i] = -128 * sums[i]
+		}
+		return
+	}
+	clear(out)
+	in := unsafe.Slice((*[4]int8)(strip), steps*width)
+	for t := range steps {
+		for i := range out {
+			v := &in[t*width+i]
+			out[i] -= 128 * (int32(v[0]) + int32(v[1]) + int32(v[2]) + int32(v[3]))
+		}
 	}
 }

@@ -144,6 +144,7 @@ type PackedA struct {
 	typ  Type // before packing: it decides on the offset
 	m, k int
 	data []byte
+	rows []int32 // int8: what the sums of each row start from
 	storage
 }
 
@@ -161,31 +162,35 @@ func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
 		return nil, err
 	}
 	p := &PackedA{kern: e.main, typ: a.typ, m: a.Rows, k: a.Cols}
-	total, ok := mem.Mul(p.m, p.steps(), 4)
+	cut := product{kern: p.kern}
+	if p.m > 0 {
+		cut.cutRows(p.m)
+	}
+	total, ok := mem.Mul(cut.packedRow(cut.strips), p.steps(), 4)
 	if !ok {
 		return nil, fmt.Errorf("gemm: packing A of %d x %d: size %w", p.m, p.k, mem.ErrOverflow)
 	}
 	if p.data, err = allocate(p, &p.storage, total); err != nil {
 		return nil, fmt.Errorf("gemm: packing A of %d x %d: %w", p.m, p.k, err)
 	}
-	if total > 0 {
-		cut := product{kern: p.kern}
-		cut.cutRows(p.m)
-		for s := range cut.strips {
-			row, h := cut.strip(s)
-			dst, _, _ := p.addr(row, h, 0)
-			packStrip(dst, &a, p.kern, row, h, 0, p.k)
+	if p.kern.a.flip() != 0 {
+		p.rows = make([]int32, p.m)
+	}
+	for s := range cut.strips {
+		if total == 0 {
+			break
+		}
+		row, h := cut.strip(s)
+		dst := unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), cut.packedRow(s)*p.steps()*4)
+		packStrip(dst, &a, p.kern, row, h, 0, p.k)
+		if p.rows != nil {
+			rowSums(unsafe.Pointer(&p.rows[row]), dst, h, p.steps())
 		}
 	}
 	return p, nil
 }
 
 func (p *PackedA) steps() int { return ceilDiv(p.k, p.kern.a.kr) }
-
-// addr returns where the strip of h rows from row on holds step t0, and the strides there.
-func (p *PackedA) addr(row, h, t0 int) (unsafe.Pointer, int, int) {
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), (row*p.steps()+t0*h)*4), 4, 4 * h
-}
 
 // Dims returns M and K.
 func (p *PackedA) Dims() (m, k int) { return p.m, p.k }

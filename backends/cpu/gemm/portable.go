@@ -16,7 +16,7 @@ func portableKernels() []*kernel {
 		{name: "f32_f32_4x8k1__portable", a: aF32, b: format{F32, nr, 1}, acc: F32},
 		{name: "f32_bf16_4x8k2__portable", a: aF32, b: format{BF16, nr, 2}, acc: F32},
 		{name: "f32_f16_4x8k1__portable", a: aF32, b: format{F16, nr, 1}, acc: F32},
-		{name: "u8_s8_4x8k4__portable", a: aU8, b: format{S8, nr, 4}, acc: S32, flip: true},
+		{name: "s8_s8_4x8k4__portable", a: aS8, b: format{S8, nr, 4}, acc: S32},
 	} {
 		k.isa, k.mr = cpuinfo.Portable, mr
 		k.full = twins(mr, func(h int) func(*kargs) { return twin(h, k.a, k.b) })
@@ -133,7 +133,7 @@ func fma32slow(p, c, s float64) float32 {
 
 // eachElement calls f for every row i and column j of every panel, with where that element's row of A, column of B (step 0) and
 // C lie, and advances as a kernel does.
-func (p *kargs) eachElement(h, nr, colBytes int, f func(a, b, c unsafe.Pointer, j int)) {
+func (p *kargs) eachElement(h, nr, colBytes int, f func(a, b, c unsafe.Pointer, i, j int)) {
 	for ; p.panels > 0; p.panels-- {
 		cols := nr
 		if p.panels == 1 {
@@ -141,7 +141,7 @@ func (p *kargs) eachElement(h, nr, colBytes int, f func(a, b, c unsafe.Pointer, 
 		}
 		for i := range h {
 			for j := range cols {
-				f(unsafe.Add(p.a, i*p.ars), unsafe.Add(p.b, j*colBytes), unsafe.Add(p.c, i*p.ldc+j*4), j)
+				f(unsafe.Add(p.a, i*p.ars), unsafe.Add(p.b, j*colBytes), unsafe.Add(p.c, i*p.ldc+j*4), i, j)
 			}
 		}
 		if p.panels > 1 {
@@ -157,7 +157,7 @@ func twinHalf(h int, b format) func(*kargs) {
 		widen = fromF16
 	}
 	return func(p *kargs) {
-		p.eachElement(h, b.nr, b.kr*2, func(pa, pb, pc unsafe.Pointer, _ int) {
+		p.eachElement(h, b.nr, b.kr*2, func(pa, pb, pc unsafe.Pointer, _, _ int) {
 			var s float32
 			if p.acc != 0 {
 				s = *(*float32)(pc)
@@ -176,7 +176,7 @@ func twinHalf(h int, b format) func(*kargs) {
 // subnormal inputs and results taken as zero.
 func twinDotBF16(h int, b format) func(*kargs) {
 	return func(p *kargs) {
-		p.eachElement(h, b.nr, 4, func(pa, pb, pc unsafe.Pointer, _ int) {
+		p.eachElement(h, b.nr, 4, func(pa, pb, pc unsafe.Pointer, _, _ int) {
 			var s float32
 			if p.acc != 0 {
 				s = *(*float32)(pc)
@@ -201,21 +201,24 @@ func flush(v float32) float32 {
 	return v
 }
 
-// twinInt multiplies groups of u8 or s16 by groups of s8.
+// twinInt multiplies groups of s8 by groups of u8, or of s16 by s8.
 func twinInt(h int, a, b format) func(*kargs) {
 	return func(p *kargs) {
-		p.eachElement(h, b.nr, b.kr, func(pa, pb, pc unsafe.Pointer, j int) {
+		p.eachElement(h, b.nr, b.kr, func(pa, pb, pc unsafe.Pointer, i, j int) {
 			var s int32
 			if p.acc != 0 {
 				s = *(*int32)(pc)
+			}
+			if p.rows != nil {
+				s += *(*int32)(unsafe.Add(p.rows, i*4))
 			}
 			if p.fold != 0 {
 				s += int32(p.fold) * *(*int32)(unsafe.Add(p.comp, j*4))
 			}
 			for t := range p.k {
 				x, y := unsafe.Add(pa, t*p.acs), unsafe.Add(pb, t*p.bks)
-				if a.elem == U8 {
-					u, v := (*[4]uint8)(x), (*[4]int8)(y)
+				if a.elem == S8 {
+					u, v := (*[4]int8)(x), (*[4]uint8)(y)
 					s += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1]) + int32(u[2])*int32(v[2]) + int32(u[3])*int32(v[3])
 				} else {
 					u, v := (*[2]int16)(x), (*[2]int8)(y)

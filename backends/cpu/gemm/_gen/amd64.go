@@ -21,6 +21,11 @@ const (
 	oAcc    = 88
 	oComp   = 96
 	oFold   = 104
+	oRows   = 112
+	oAhead  = 120
+	oAheadS = 128
+	oNextA  = 136
+	oNextAS = 144
 )
 
 const header = `
@@ -93,10 +98,20 @@ type family512 struct {
 }
 
 // kernel512 emits one kernel: h rows, nv vectors of 16 columns in each of np panels.
-func (f *file) kernel512(fam family512, h, nv, np int) string {
+//
+// A fast kernel takes A and B packed, with the steps that packing gives them as constants, and lets most multiply-adds
+// broadcast their element of A from memory themselves: address and multiply-add are then one micro-operation, which leaves
+// more of the front end to the other hyperthread. Broadcasts through a register keep the loads at two a cycle; with an index
+// register the processor splits the two again, so kernels for any strides always use a register.
+func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 	cols := nv * 16
 	name := fmt.Sprintf("%sAVX512h%dx%d", fam.name, h, cols*np)
-	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s.", h, cols*np, fam.b))
+	how := "A and B by any strides"
+	if fast {
+		name += "p"
+		how = "A and B packed"
+	}
+	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s, %s.", h, cols*np, fam.b, how))
 	n := nv * np // vectors a row
 	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*n+v) }
 	firstB := h * n
@@ -120,7 +135,9 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 	}
 
 	f.p("\tMOVQ p+0(FP), DI")
-	f.strides(h)
+	if !fast {
+		f.strides(h)
+	}
 	if np > 1 { // h <= 3: R10, R11 are free
 		f.p("\tMOVQ %d(DI), R10", oBPS)
 		if np > 2 {
@@ -170,31 +187,28 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 			f.p("\tADDQ CX, AX")
 		}
 	}
+	afterLoad := "start"
 	if fam.b == "dot8" {
-		f.p("\tCMPL %d(DI), $0", oFold)
-		f.p("\tJEQ start")
-		f.p("\tMOVQ %d(DI), BX", oComp)
-		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
-		for v := 0; v < n; v++ {
-			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), areg[0], areg[1])
-			for i := 0; i < h; i++ {
-				f.p("\tVPADDD %s, %s, %s", areg[1], acc(i, v), acc(i, v))
+		afterLoad = "compensate"
+		// An accumulated product still needs what is added once to each row.
+		f.p("\tMOVQ %d(DI), BX", oRows)
+		f.p("\tTESTQ BX, BX")
+		f.p("\tJEQ compensate")
+		for i := 0; i < h; i++ {
+			for v := 0; v < n; v++ {
+				f.p("\tVPADDD.BCST %d(BX), %s, %s", 4*i, acc(i, v), acc(i, v))
 			}
 		}
 	}
-	f.p("\tJMP start")
+	f.p("\tJMP %s", afterLoad)
 	f.p("fresh:")
 	switch fam.b {
 	case "dot8":
-		// acc = fold * column sum, the compensation of a signed or shifted A
-		f.p("\tMOVQ %d(DI), BX", oComp)
-		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
-		for v := 0; v < n; v++ {
-			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), areg[0], acc(0, v))
-		}
-		for i := 1; i < h; i++ {
-			for v := 0; v < n; v++ {
-				f.p("\tVMOVDQA32 %s, %s", acc(0, v), acc(i, v))
+		f.p("\tMOVQ %d(DI), BX", oRows)
+		for i := 0; i < h; i++ {
+			f.p("\tVPBROADCASTD %d(BX), %s", 4*i, acc(i, 0))
+			for v := 1; v < n; v++ {
+				f.p("\tVMOVDQA32 %s, %s", acc(i, 0), acc(i, v))
 			}
 		}
 	default:
@@ -215,7 +229,36 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 			}
 		}
 	}
+	if fam.b == "dot8" {
+		f.p("compensate:")
+		f.p("\tCMPL %d(DI), $0", oFold)
+		f.p("\tJEQ start")
+		f.p("\tMOVQ %d(DI), BX", oComp)
+		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
+		for v := 0; v < n; v++ {
+			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), areg[0], areg[1])
+			for i := 0; i < h; i++ {
+				f.p("\tVPADDD %s, %s, %s", areg[1], acc(i, v), acc(i, v))
+			}
+		}
+	}
 	f.p("start:")
+	if fast {
+		f.p("\tMOVQ %d(DI), R8", oAhead)
+		f.p("\tMOVQ %d(DI), R9", oAheadS)
+		f.p("\tADDQ R8, R9")
+		f.p("\tMOVQ R9, %d(DI)", oAhead)
+		f.p("\tMOVQ %d(DI), R9", oNextA)
+		f.p("\tMOVQ %d(DI), R10", oNextAS)
+		f.p("\tADDQ $128, %d(DI)", oNextA)
+		for i := 0; i < h; i++ {
+			f.p("\tPREFETCHT1 (R9)")
+			f.p("\tPREFETCHT1 64(R9)")
+			if i+1 < h {
+				f.p("\tADDQ R10, R9")
+			}
+		}
+	}
 	f.p("\tMOVQ %d(DI), AX", oA)
 	f.p("\tMOVQ %d(DI), BX", oB)
 	f.p("\tMOVQ %d(DI), CX", oK)
@@ -243,7 +286,7 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 	fma := func(a, b, c string) string {
 		switch fam.b {
 		case "dot8":
-			return fmt.Sprintf("\tVPDPBUSD %s, %s, %s", b, a, c)
+			return fmt.Sprintf("\tVPDPBUSD %s, %s, %s", a, b, c) // B is the unsigned one
 		case "dotbf16":
 			return "\t" + encodeVDPBF16PS(b, a, c)
 		}
@@ -312,6 +355,46 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 			rows()
 		}
 	}
+	aStep, bStep := 4*((h+7)/8*8), 64*nv
+	fastStep := func(u int) {
+		for v := 0; v < n; v++ {
+			f.p("\tVMOVUPS %d(BX), %s", u*bStep+64*v, breg[v])
+		}
+		if h <= 8 {
+			for v := 0; v < n; v++ {
+				f.p("\tPREFETCHT0 %d(BX)", u*bStep+64*v+farPrefetch)
+			}
+		}
+		const share, of = 2, 7 // of the rows go through a register
+		regs := max(h*share/of, 2)
+		used := 0
+		for i := 0; i < h; i++ {
+			at := u*aStep + 4*i
+			if i*regs/h != (i+1)*regs/h && nv > 1 {
+				a := areg[used%len(areg)]
+				used++
+				if fam.b == "f32" {
+					f.p("\tVBROADCASTSS %d(AX), %s", at, a)
+				} else {
+					f.p("\tVPBROADCASTD %d(AX), %s", at, a)
+				}
+				for v := 0; v < n; v++ {
+					f.p("%s", fma(a, breg[v], acc(i, v)))
+				}
+				continue
+			}
+			for v := 0; v < n; v++ {
+				switch fam.b {
+				case "dot8":
+					f.p("\tVPDPBUSD.BCST %d(AX), %s, %s", at, breg[v], acc(i, v))
+				case "dotbf16":
+					f.p("\t%s", encodeVDPBF16PSbcst(at, breg[v], acc(i, v)))
+				default:
+					f.p("\tVFMADD231PS.BCST %d(AX), %s, %s", at, breg[v], acc(i, v))
+				}
+			}
+		}
+	}
 	unroll := 4
 	if fam.b == "bf16" {
 		unroll = 2
@@ -323,7 +406,17 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 	f.p("\tPCALIGN $32")
 	f.p("loop:")
 	for u := 0; u < unroll; u++ {
-		step()
+		if fast {
+			fastStep(u)
+		} else {
+			step()
+		}
+	}
+	if fast {
+		f.p("\tPREFETCHT1 (R8) // of what the worker needs next")
+		f.p("\tADDQ $64, R8")
+		f.p("\tADDQ $%d, AX", unroll*aStep)
+		f.p("\tADDQ $%d, BX", unroll*bStep)
 	}
 	f.p("\tSUBQ $%d, CX", unroll)
 	f.p("\tJGE loop")
@@ -331,7 +424,13 @@ func (f *file) kernel512(fam family512, h, nv, np int) string {
 	f.p("\tADDQ $%d, CX", unroll)
 	f.p("\tJZ done")
 	f.p("single:")
-	step()
+	if fast {
+		fastStep(0)
+		f.p("\tADDQ $%d, AX", aStep)
+		f.p("\tADDQ $%d, BX", bStep)
+	} else {
+		step()
+	}
 	f.p("\tDECQ CX")
 	f.p("\tJNZ single")
 	f.p("done:")
@@ -476,8 +575,21 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 		}
 	}
 	if integer {
-		// fold * column sum joins every sum: the compensation of a signed or shifted A
+		// what is added once to each row
 		f.p("compensate:")
+		f.p("\tMOVQ %d(DI), BX", oRows)
+		f.p("\tTESTQ BX, BX")
+		f.p("\tJEQ columns")
+		for i := 0; i < h; i++ {
+			f.p("\tVPBROADCASTD %d(BX), %s", 4*i, areg[0])
+			for v := 0; v < n; v++ {
+				f.p("\tVPADDD %s, %s, %s", areg[0], acc(i, v), acc(i, v))
+			}
+		}
+		f.p("columns:")
+	}
+	if integer {
+		// fold * column sum joins every sum: the compensation of a signed or shifted A
 		f.p("\tCMPL %d(DI), $0", oFold)
 		f.p("\tJEQ start")
 		f.p("\tMOVQ %d(DI), BX", oComp)
@@ -527,7 +639,7 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 			for v := 0; v < n; v++ {
 				switch fam.b {
 				case "vnni8":
-					f.p("\t%s", encodeVPDPBUSD(breg(v), a, acc(i, v)))
+					f.p("\t%s", encodeVPDPBUSD(a, breg(v), acc(i, v)))
 				case "madd8":
 					f.p("\tVPMADDWD %s, %s, %s", breg(v), a, product)
 					f.p("\tVPADDD %s, %s, %s", product, acc(i, v), acc(i, v))
@@ -665,24 +777,36 @@ func amd64(out string) {
 		f.peaks()
 		f.write(out, "peak_amd64", tags, "", "")
 	}
+	{
+		f := &file{}
+		f.packing()
+		tables := f.transposes512()
+		f.write(out, "pack_amd64", tags, "", "\nimport \"unsafe\"\n"+tables)
+	}
 	for _, fam := range []struct {
 		family512
 		mr int
 	}{
 		{family512{"f32", "f32"}, 14},
-		{family512{"bf16", "bf16"}, 13}, // a mask takes one register
-		{family512{"f16", "f16"}, 14},
+		{family512{"bf16", "bf16"}, 8}, // only for few rows; more are served by the f32 kernels
+		{family512{"f16", "f16"}, 8},
 		{family512{"dot8", "dot8"}, 14},
 		{family512{"dotBF16", "dotbf16"}, 14},
 	} {
 		f, tables := &file{}, ""
-		full, half, wide := map[int]string{}, map[int]string{}, map[int]string{}
+		full, half, wide, fast := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
-			full[h] = f.kernel512(fam.family512, h, 2, 1)
-			half[h] = f.kernel512(fam.family512, h, 1, 1)
+			full[h] = f.kernel512(fam.family512, h, 2, 1, false)
+			half[h] = f.kernel512(fam.family512, h, 1, 1, false)
 			if np := wide512(h); np > 1 {
-				wide[h] = f.kernel512(fam.family512, h, 2, np)
+				wide[h] = f.kernel512(fam.family512, h, 2, np, false)
 			}
+			if h >= 4 && fam.b != "bf16" && fam.b != "f16" {
+				fast[h] = f.kernel512(fam.family512, h, 2, 1, true)
+			}
+		}
+		if len(fast) > 0 {
+			tables += table(fam.name+"AVX512fast", "take both operands packed.", fast, fam.mr)
 		}
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)

@@ -19,6 +19,15 @@ func encodeVDPBF16PS(src, a, dst string) string {
 	return raw(evexRRR(0xF3, 0x38, 0, 0x52, zreg(src), zreg(a), zreg(dst), 512), fmt.Sprintf("VDPBF16PS %s, %s, %s", src, a, dst))
 }
 
+// encodeVDPBF16PSbcst is the form that broadcasts 32 bits from disp(AX).
+func encodeVDPBF16PSbcst(disp int, a, dst string) string {
+	b := evexRRR(0xF3, 0x38, 0, 0x52, 0, zreg(a), zreg(dst), 512)
+	b[3] |= 1 << 4                         // embedded broadcast
+	b[5] = 2<<6 | byte(zreg(dst)&7)<<3 | 0 // [rax+disp32]
+	b = append(b, byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
+	return raw(b, fmt.Sprintf("VDPBF16PS.BCST %d(AX), %s, %s", disp, a, dst))
+}
+
 // encodeVPDPBUSD gives the VEX form, which Go's assembler does not know (its own is EVEX): VEX.256.66.0F38.W0 50 /r. a is
 // unsigned, src signed.
 func encodeVPDPBUSD(src, a, dst string) string {

@@ -1,0 +1,243 @@
+package main
+
+import "fmt"
+
+// packing emits what moves operands into panels.
+func (f *file) packing() {
+	// transpose8: 8 rows x n columns of 4 bytes, in tiles of 8 x 8. Rows are loaded in halves, so that the first of the three
+	// levels of the transposition is done by the loads.
+	f.p("")
+	f.p("// func transpose8AVX2(p *transposeArgs)")
+	f.p("TEXT ·transpose8AVX2(SB), NOSPLIT, $0-8")
+	fmt.Fprintf(&f.stubs, "\n// transpose8AVX2 moves eight rows into a panel.\n//\n//go:noescape\nfunc transpose8AVX2(p *transposeArgs)\n")
+	f.p("\tMOVQ p+0(FP), DI")
+	regs := []string{"R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15"}
+	for i, r := range regs {
+		f.p("\tMOVQ %d(DI), %s", i*8, r)
+	}
+	f.p("\tMOVQ 64(DI), AX")
+	f.p("\tMOVQ 72(DI), CX")
+	f.p("\tMOVQ 80(DI), DX")
+	f.p("\tVPBROADCASTD 88(DI), Y15")
+	f.p("\tLEAQ (DX)(DX*2), SI")
+	f.p("\tXORQ BX, BX")
+	f.p("loop:")
+	// low halves: rows 0-3 with rows 4-7 above; columns 0-3 and 4-7
+	for half := 0; half < 2; half++ {
+		d := half * 16
+		for i := 0; i < 4; i++ {
+			f.p("\tVMOVDQU %d(%s)(BX*1), X%d", d, regs[i], half*4+i)
+		}
+		for i := 0; i < 4; i++ {
+			f.p("\tVINSERTI128 $1, %d(%s)(BX*1), Y%d, Y%d", d, regs[i+4], half*4+i, half*4+i)
+		}
+	}
+	for half := 0; half < 2; half++ {
+		b := half * 4
+		f.p("\tVPUNPCKLDQ Y%d, Y%d, Y8", b+1, b)
+		f.p("\tVPUNPCKHDQ Y%d, Y%d, Y9", b+1, b)
+		f.p("\tVPUNPCKLDQ Y%d, Y%d, Y10", b+3, b+2)
+		f.p("\tVPUNPCKHDQ Y%d, Y%d, Y11", b+3, b+2)
+		f.p("\tVPUNPCKLQDQ Y10, Y8, Y12")
+		f.p("\tVPUNPCKHQDQ Y10, Y8, Y13")
+		f.p("\tVPUNPCKLQDQ Y11, Y9, Y14")
+		f.p("\tVPUNPCKHQDQ Y11, Y9, Y8")
+		for _, r := range []int{12, 13, 14, 8} {
+			f.p("\tVPXOR Y%d, Y15, Y%d", r, r)
+		}
+		f.p("\tVMOVDQU Y12, (AX)")
+		f.p("\tVMOVDQU Y13, (AX)(DX*1)")
+		f.p("\tVMOVDQU Y14, (AX)(DX*2)")
+		f.p("\tVMOVDQU Y8, (AX)(SI*1)")
+		f.p("\tLEAQ (AX)(DX*4), AX")
+	}
+	f.p("\tADDQ $32, BX")
+	f.p("\tSUBQ $8, CX")
+	f.p("\tJG loop")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+
+	f.p("")
+	f.p("// func copyRowsAVX2(dst, src unsafe.Pointer, bytes, pitch, n int)")
+	f.p("TEXT ·copyRowsAVX2(SB), NOSPLIT, $0-40")
+	fmt.Fprintf(&f.stubs, "\n// copyRowsAVX2 moves n rows of bytes, pitch apart, to dst side by side.\n//\n//go:noescape\nfunc copyRowsAVX2(dst, src unsafe.Pointer, bytes, pitch, n int)\n")
+	f.p("\tMOVQ dst+0(FP), DI")
+	f.p("\tMOVQ src+8(FP), SI")
+	f.p("\tMOVQ bytes+16(FP), BX")
+	f.p("\tMOVQ pitch+24(FP), DX")
+	f.p("\tMOVQ n+32(FP), CX")
+	f.p("\tCMPQ BX, $128")
+	f.p("\tJEQ wide")
+	f.p("row:")
+	f.p("\tXORQ AX, AX")
+	f.p("inner:")
+	f.p("\tVMOVDQU (SI)(AX*1), Y0")
+	f.p("\tVMOVDQU Y0, (DI)(AX*1)")
+	f.p("\tADDQ $32, AX")
+	f.p("\tCMPQ AX, BX")
+	f.p("\tJLT inner")
+	f.p("\tADDQ DX, SI")
+	f.p("\tADDQ BX, DI")
+	f.p("\tDECQ CX")
+	f.p("\tJNZ row")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+	f.p("wide:")
+	for i := 0; i < 4; i++ {
+		f.p("\tVMOVDQU %d(SI), Y%d", i*32, i)
+	}
+	f.p("\tPREFETCHT0 (SI)(DX*8)")
+	f.p("\tPREFETCHT0 64(SI)(DX*8)")
+	for i := 0; i < 4; i++ {
+		f.p("\tVMOVDQU Y%d, %d(DI)", i, i*32)
+	}
+	f.p("\tADDQ DX, SI")
+	f.p("\tADDQ $128, DI")
+	f.p("\tDECQ CX")
+	f.p("\tJNZ wide")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+
+	// sumGroups: sums of four bytes a lane over steps; lanes is a multiple of 8. VPMADDUBSW by ones gives pairs that fit 16
+	// bits (2*255, or 2*128 in size), VPMADDWD by ones their sums.
+	f.p("")
+	f.p("// func sumGroupsAVX2(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)")
+	f.p("TEXT ·sumGroupsAVX2(SB), NOSPLIT, $0-41")
+	fmt.Fprintf(&f.stubs, "\n// sumGroupsAVX2 adds the four bytes of each lane over all steps.\n//\n//go:noescape\nfunc sumGroupsAVX2(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)\n")
+	f.p("\tMOVQ sums+0(FP), DI")
+	f.p("\tMOVQ src+8(FP), SI")
+	f.p("\tMOVQ step+24(FP), DX")
+	f.p("\tMOVQ lanes+32(FP), BX")
+	f.p("\tVPCMPEQD Y15, Y15, Y15")
+	f.p("\tVPABSB Y15, Y14 // bytes of one")
+	f.p("\tVPSRLW $15, Y15, Y13 // words of one")
+	f.p("\tMOVBLZX unsigned+40(FP), R8")
+	f.p("lane:")
+	f.p("\tMOVQ SI, AX")
+	f.p("\tMOVQ steps+16(FP), CX")
+	f.p("\tVPXOR Y0, Y0, Y0")
+	f.p("\tTESTL R8, R8")
+	f.p("\tJEQ signed")
+	f.p("unsigned:")
+	f.p("\tVMOVDQU (AX), Y1")
+	f.p("\tVPMADDUBSW Y14, Y1, Y1")
+	f.p("\tVPMADDWD Y13, Y1, Y1")
+	f.p("\tVPADDD Y1, Y0, Y0")
+	f.p("\tADDQ DX, AX")
+	f.p("\tDECQ CX")
+	f.p("\tJNZ unsigned")
+	f.p("\tJMP done")
+	f.p("signed:")
+	f.p("\tVPMADDUBSW (AX), Y14, Y1")
+	f.p("\tVPMADDWD Y13, Y1, Y1")
+	f.p("\tVPADDD Y1, Y0, Y0")
+	f.p("\tADDQ DX, AX")
+	f.p("\tDECQ CX")
+	f.p("\tJNZ signed")
+	f.p("done:")
+	f.p("\tVMOVDQU Y0, (DI)")
+	f.p("\tADDQ $32, DI")
+	f.p("\tADDQ $32, SI")
+	f.p("\tSUBQ $8, BX")
+	f.p("\tJG lane")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+// transposes512 emits, for each height that fills more than half a vector, the transposition of h rows into steps of 16 rows:
+// lanes of 4 rows are gathered by the loads, and two levels of unpacking turn four columns at once. Source lines and panel
+// lines are both used whole.
+func (f *file) transposes512() string {
+	entries := map[int]string{}
+	for h := 9; h <= 16; h++ {
+		if h == 15 {
+			continue
+		}
+		name := fmt.Sprintf("transposeAVX512h%d", h)
+		entries[h] = name
+		f.p("")
+		f.p("// func %s(dst, src unsafe.Pointer, lead, n, step int)", name)
+		f.p("TEXT ·%s(SB), NOSPLIT, $0-40", name)
+		fmt.Fprintf(&f.stubs, "\n// %s moves %d rows, lead bytes apart, of n 4-byte elements into a panel; n is a multiple of 4.\n//\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, lead, n, step int)\n", name, h, name)
+		f.p("\tMOVQ dst+0(FP), DI")
+		f.p("\tMOVQ src+8(FP), AX")
+		f.p("\tMOVQ lead+16(FP), R8")
+		f.p("\tMOVQ n+24(FP), CX")
+		f.p("\tMOVQ step+32(FP), DX")
+		f.p("\tLEAQ (DX)(DX*2), SI")
+		f.p("\tLEAQ (R8)(R8*2), R9")
+		f.p("\tLEAQ (R8)(R8*4), R10")
+		f.p("\tLEAQ (R9)(R8*4), R11")
+		f.p("\tLEAQ (R8)(R8*8), R12")
+		f.p("\tLEAQ (R9)(R8*8), R13")
+		f.p("\tLEAQ (R10)(R8*8), R14")
+		f.p("\tLEAQ (R11)(R8*8), R15")
+		quad := func(col, z int) {
+			for i := 0; i < 4; i++ {
+				f.p("\tVMOVDQU %s, X%d", withDisp(row16(i), col*4), z+i)
+			}
+			for l := 1; l < 4; l++ {
+				for i := 0; i < 4; i++ {
+					if r := l*4 + i; r < h {
+						f.p("\tVINSERTI32X4 $%d, %s, Z%d, Z%d", l, withDisp(row16(r), col*4), z+i, z+i)
+					}
+				}
+			}
+			f.p("\tVPUNPCKLDQ Z%d, Z%d, Z%d", z+1, z, z+4)
+			f.p("\tVPUNPCKHDQ Z%d, Z%d, Z%d", z+1, z, z+5)
+			f.p("\tVPUNPCKLDQ Z%d, Z%d, Z%d", z+3, z+2, z+6)
+			f.p("\tVPUNPCKHDQ Z%d, Z%d, Z%d", z+3, z+2, z+7)
+			f.p("\tVPUNPCKLQDQ Z%d, Z%d, Z%d", z+6, z+4, z)
+			f.p("\tVPUNPCKHQDQ Z%d, Z%d, Z%d", z+6, z+4, z+1)
+			f.p("\tVPUNPCKLQDQ Z%d, Z%d, Z%d", z+7, z+5, z+2)
+			f.p("\tVPUNPCKHQDQ Z%d, Z%d, Z%d", z+7, z+5, z+3)
+			f.p("\tVMOVDQU32 Z%d, (DI)", z)
+			f.p("\tVMOVDQU32 Z%d, (DI)(DX*1)", z+1)
+			f.p("\tVMOVDQU32 Z%d, (DI)(DX*2)", z+2)
+			f.p("\tVMOVDQU32 Z%d, (DI)(SI*1)", z+3)
+			f.p("\tLEAQ (DI)(DX*4), DI")
+		}
+		f.p("\tSUBQ $16, CX")
+		f.p("\tJLT rest")
+		f.p("loop:")
+		for q := 0; q < 4; q++ {
+			quad(q*4, q%2*8)
+		}
+		f.p("\tADDQ $64, AX")
+		f.p("\tSUBQ $16, CX")
+		f.p("\tJGE loop")
+		f.p("rest:")
+		f.p("\tADDQ $16, CX")
+		f.p("\tJZ done")
+		f.p("single:")
+		quad(0, 0)
+		f.p("\tADDQ $16, AX")
+		f.p("\tSUBQ $4, CX")
+		f.p("\tJG single")
+		f.p("done:")
+		f.p("\tVZEROUPPER")
+		f.p("\tRET")
+	}
+	var s string
+	s += "\n// transposesAVX512 are the transpositions by height.\nvar transposesAVX512 = [17]func(dst, src unsafe.Pointer, lead, n, step int){\n"
+	for h := 9; h <= 16; h++ {
+		if entries[h] != "" {
+			s += fmt.Sprintf("\t%d: %s,\n", h, entries[h])
+		}
+	}
+	return s + "}\n"
+}
+
+func row16(i int) string {
+	if i == 15 {
+		return "(AX)(R15*1)"
+	}
+	return rowAddr(i)
+}
+
+func withDisp(a string, d int) string {
+	if d == 0 {
+		return a
+	}
+	return fmt.Sprintf("%d%s", d, a)
+}

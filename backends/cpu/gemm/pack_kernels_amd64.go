@@ -1,0 +1,14 @@
+//go:build amd64 && !noasm
+
+package gemm
+
+import "github.com/tessera-go/tessera/internal/cpuinfo"
+
+func init() {
+	if isa, _ := cpuinfo.Pinned(); isa >= cpuinfo.AVX2 {
+		transpose8, copyRows, sumGroups = transpose8AVX2, copyRowsAVX2, sumGroupsAVX2
+		if isa >= cpuinfo.AVX512 {
+			transposeWide = &transposesAVX512
+		}
+	}
+}

@@ -1,0 +1,24 @@
+//go:build amd64 && !noasm
+
+package gemm
+
+import "github.com/tessera-go/tessera/internal/cpuinfo"
+
+// peakLoop returns the loop for the instruction of a kernel and the operations of one round, which has 16 instructions.
+func peakLoop(k *kernel) (func(n int), float64) {
+	switch {
+	case k.isa == cpuinfo.AVX512 && k.a == aF32:
+		return peakFMA512, 16 * 2 * 16
+	case k.isa == cpuinfo.AVX512 && k.a == aS8:
+		return peakVNNI512, 16 * 2 * 64
+	case k.isa == cpuinfo.AVX512 && k.a == aBF16:
+		return peakBF16512, 16 * 2 * 32
+	case k.isa == cpuinfo.AVXVNNI && k.a == aS8:
+		return peakVNNI256, 16 * 2 * 32
+	case k.isa == cpuinfo.AVX2 && k.a == aF32:
+		return peakFMA256, 16 * 2 * 8
+	case k.isa == cpuinfo.AVX2 && k.a == aS16:
+		return peakMADD256, 16 * 2 * 16
+	}
+	return nil, 0
+}
