@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -215,6 +217,15 @@ func TestErrors(t *testing.T) {
 	}
 	_, err := ParseDesign("gold")
 	require.ErrorContains(t, err, "one of best, paper is right")
+}
+
+func TestDrawings(t *testing.T) {
+	for _, o := range []Options{{}, {Design: Paper}, {Chain: 3}} {
+		var b bytes.Buffer
+		require.NoError(t, mustPlan(t, Problem{M: 512, N: 1024, K: 2048, Type: core.Int16, Out: core.S32}, o).WriteSVG(&b))
+		require.NoError(t, xml.Unmarshal(b.Bytes(), new(struct{})))
+		require.GreaterOrEqual(t, bytes.Count(b.Bytes(), []byte("<rect")), 450)
+	}
 }
 
 // TestPublishedPoints reads the seed's figures from the data beside the checkout.

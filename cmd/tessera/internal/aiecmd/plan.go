@@ -41,6 +41,7 @@ type budgetResult struct {
 
 func planCommand() *cobra.Command {
 	var f flags
+	var svg string
 	cmd := &cobra.Command{
 		Use:   "plan --size MxNxK",
 		Short: "Find grid and blocking for a product and say why",
@@ -51,6 +52,14 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			w := cmd.OutOrStdout()
+			if svg != "" {
+				if len(plans) != 1 {
+					return cli.Usagef("--svg draws one plan; --size %q has %d", f.size, len(plans))
+				}
+				if err := writeFile(svg, plans[0].WriteSVG); err != nil {
+					return err
+				}
+			}
 			for i, p := range plans {
 				pr := p.Predict()
 				b := p.Kernel.Budget()
@@ -78,5 +87,6 @@ func planCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().StringVar(&svg, "svg", "", "draw the plan to `FILE`")
 	return cmd
 }
