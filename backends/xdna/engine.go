@@ -169,6 +169,7 @@ type packed struct {
 	spec     matmul.Spec
 	types    device.Types
 	d        *design.Design
+	bfp      bool // the product runs on the block floating point path
 	n, k     int
 	data     []byte // as the design's layout says; nil in fast mode where the panels are all that is needed
 	pitch    int    // bytes
@@ -251,7 +252,11 @@ func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matm
 	if err != nil {
 		return nil, err
 	}
-	p := &packed{e: e, spec: s, types: h.types, d: d, n: n, k: k}
+	mode, err := e.dev.Mode(h.types)
+	if err != nil {
+		return nil, err
+	}
+	p := &packed{e: e, spec: s, types: h.types, d: d, bfp: mode.Arith == kernel.BFP, n: n, k: k}
 	if n == 0 || k == 0 {
 		return p, nil
 	}

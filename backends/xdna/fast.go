@@ -115,16 +115,10 @@ func newFastB(p *packed, threads int) (*fastB, error) {
 			f.exps.add(r.lo, r.hi)
 		}
 	}
-	if !p.bfp() {
+	if !p.bfp {
 		p.data = nil
 	}
 	return f, nil
-}
-
-// bfp reports whether the product runs on the block floating point path.
-func (p *packed) bfp() bool {
-	mode, err := p.e.dev.Mode(p.types)
-	return err == nil && mode.Arith == kernel.BFP
 }
 
 // panelAt is the first column and the width of panel q.
@@ -150,7 +144,7 @@ func (p *packed) column(col []float32, j int, exps *expRange) {
 			col[k] = tensor.BF16ToF32(binary.LittleEndian.Uint16(p.data[k*p.pitch+2*j:]))
 		}
 	}
-	if p.bfp() {
+	if p.bfp {
 		exps.add(kernel.Quantize(col, p.d.Rounding))
 	}
 }
@@ -174,148 +168,170 @@ func decodeBlocks(dst []float32, src []byte, exps *expRange) {
 // fastRun is the scratch memory of a product in fast mode.
 type fastRun struct {
 	a      []float32 // micropanels
-	c      []float32 // rows of whole panels
+	c      []float32 // rows of whole panels, ld apart
+	ld     int
 	ints   []int32
 	ranges []expRange
 	rows   [][]float32 // by worker
+	blocks int         // of rows
+
+	// The slow path: bfp16 blocks of B, and of a row of A by worker.
+	b    []byte
+	line int // bytes of a row of blocks
 }
 
 // rowsPerJob is how many rows of A one job takes: enough to reuse a panel of B from cache, few enough to balance.
 const rowsPerJob = 64
 
-// floatProduct computes C for float types into run.c, whose rows are ld apart.
-func (p *mmPlan) floatProduct(run *fastRun, w *packed, a []byte) (ld int) {
-	threads := p.e.opt.Threads
-	f := w.fast
-	kPad, k := f.kPad, p.spec.K
+// floatProduct computes C for float types into s.fast.c.
+func (p *mmPlan) floatProduct(s *space) {
+	run, w := &s.fast, s.w
+	kPad := w.fast.kPad
 	rows := ordered.PaddedM(p.rows, ordered.MR)
-	ld = ordered.PaddedN(p.spec.N)
+	run.ld = ordered.PaddedN(p.spec.N)
 	run.a = grow(run.a, rows*kPad)
-	run.c = grow(run.c, rows*ld)
+	run.c = grow(run.c, rows*run.ld)
 	clear(run.c)
-	blocks := (rows + rowsPerJob - 1) / rowsPerJob
-	run.ranges = grow(run.ranges, blocks)
-	for n := par.Workers(threads, blocks); len(run.rows) < n; {
+	run.blocks = (rows + rowsPerJob - 1) / rowsPerJob
+	run.ranges = grow(run.ranges, run.blocks)
+	for n := par.Workers(p.e.opt.Threads, run.blocks); len(run.rows) < n; {
 		run.rows = append(run.rows, nil)
 	}
-	isBFP := w.bfp()
-	par.Run(threads, blocks, jobs(func(worker, job int) {
-		row := grow(run.rows[worker], kPad)
-		run.rows[worker] = row
-		e := noExps()
-		for i := job * rowsPerJob; i < min((job+1)*rowsPerJob, rows); i++ {
-			clear(row)
-			if i < p.rows {
-				switch {
-				case p.how.types.A == kernel.BFP16:
-					n := (k + 7) / 8
-					decodeBlocks(row[:8*n], a[i*n*bfp16.Bytes:][:n*bfp16.Bytes], &e)
-				default:
-					widen(row[:k], a[i*p.pitchA:])
-					if isBFP {
-						e.add(kernel.Quantize(row, p.d.Rounding))
-					}
-				}
-			}
-			out := run.a[i/ordered.MR*ordered.MR*kPad+i%ordered.MR:]
-			for q, v := range row {
-				out[q*ordered.MR] = v
+	s.region(p, doPack, run.blocks)
+	if w.bfp {
+		for _, e := range run.ranges[:run.blocks] {
+			if !e.exact(w.fast.exps) {
+				p.slowProduct(s)
+				return
 			}
 		}
-		run.ranges[job] = e
-	}))
-	exact := true
-	for _, e := range run.ranges[:blocks] {
-		exact = exact && (!isBFP || e.exact(f.exps))
 	}
-	narrow := kernel.Narrowing(p.how.types.C, p.d.Rounding)
 	wide, slim := ordered.Panels(p.spec.N)
-	chunk := p.d.Tile.K
-	if !exact {
-		p.slowProduct(run, w, a, ld, narrow)
-		return ld
+	s.region(p, doMultiply, (wide+slim)*run.blocks)
+}
+
+// packRows brings a block of rows of A into micropanels, as the kernel computes with them.
+func (s *space) packRows(worker, job int) {
+	p, run := s.p, &s.fast
+	kPad, k := s.w.fast.kPad, p.spec.K
+	row := grow(run.rows[worker], kPad)
+	run.rows[worker] = row
+	rows := ordered.PaddedM(p.rows, ordered.MR)
+	bfp := s.w.bfp
+	e := noExps()
+	for i := job * rowsPerJob; i < min((job+1)*rowsPerJob, rows); i++ {
+		clear(row)
+		switch {
+		case i >= p.rows:
+		case p.how.types.A == kernel.BFP16:
+			n := (k + 7) / 8
+			decodeBlocks(row[:8*n], s.operand[i*n*bfp16.Bytes:][:n*bfp16.Bytes], &e)
+		default:
+			widen(row[:k], s.operand[i*p.pitchA:])
+			if bfp {
+				e.add(kernel.Quantize(row, p.d.Rounding))
+			}
+		}
+		out := run.a[i/ordered.MR*ordered.MR*kPad+i%ordered.MR:]
+		for q, v := range row {
+			out[q*ordered.MR] = v
+		}
 	}
-	par.Run(threads, (wide+slim)*blocks, jobs(func(_, job int) {
-		q, block := job/blocks, job%blocks
-		j0, n := panelAt(q, wide)
-		i := block * rowsPerJob
-		m := min(rowsPerJob, rows-i)
-		ordered.F32(run.c[i*ld+j0:], ld, run.a[i*kPad:], ordered.MR*kPad, f.floats[j0*kPad:], kPad, m, n, kPad/chunk, chunk, isBFP, narrow)
-	}))
-	return ld
+	run.ranges[job] = e
+}
+
+// multiply computes a panel's columns of a block of rows.
+func (s *space) multiply(job int) {
+	p, run, f := s.p, &s.fast, s.w.fast
+	wide, _ := ordered.Panels(p.spec.N)
+	q, block := job/run.blocks, job%run.blocks
+	j0, n := panelAt(q, wide)
+	i := block * rowsPerJob
+	m := min(rowsPerJob, ordered.PaddedM(p.rows, ordered.MR)-i)
+	ordered.F32(run.c[i*run.ld+j0:], run.ld, run.a[i*f.kPad:], ordered.MR*f.kPad, f.floats[j0*f.kPad:], f.kPad, m, n,
+		f.kPad/p.d.Tile.K, p.d.Tile.K, s.w.bfp, kernel.Narrowing(p.how.types.C, p.d.Rounding))
 }
 
 // slowProduct is the bfp path from the blocks themselves, for values so large or small that sums of a group would leave float32.
-func (p *mmPlan) slowProduct(run *fastRun, w *packed, a []byte, ld int, narrow ordered.Narrow) {
+func (p *mmPlan) slowProduct(s *space) {
+	w, run := s.w, &s.fast
 	kPad, k := w.fast.kPad, p.spec.K
-	line := kPad / 8 * bfp16.Bytes
-	encode := func(dst []byte, typ kernel.Type, src []byte, values []float32) {
-		clear(dst)
-		if typ == kernel.BFP16 {
-			copy(dst, src[:(k+7)/8*bfp16.Bytes])
-			return
-		}
-		clear(values)
-		widen(values[:k], src)
-		bfp16.Encode(dst, values, bfp16.Rounding(p.d.Rounding))
-	}
+	run.line = kPad / 8 * bfp16.Bytes
+	run.b = grow(run.b, p.spec.N*run.line)
 	values := make([]float32, kPad)
-	b := make([]byte, p.spec.N*line)
 	for j := range p.spec.N {
+		dst := run.b[j*run.line:][:run.line]
 		switch {
 		case w.types.B == kernel.BFP16:
-			encode(b[j*line:][:line], kernel.BFP16, w.data[j*((k+7)/8*bfp16.Bytes):], values)
+			p.encodeRow(dst, kernel.BFP16, w.data[j*((k+7)/8*bfp16.Bytes):], values)
 		case p.d.BLayout == design.ColMajor:
-			encode(b[j*line:][:line], kernel.BF16, w.data[j*w.pitch:], values)
+			p.encodeRow(dst, kernel.BF16, w.data[j*w.pitch:], values)
 		default:
 			clear(values)
 			for q := range k {
 				values[q] = tensor.BF16ToF32(binary.LittleEndian.Uint16(w.data[q*w.pitch+2*j:]))
 			}
-			bfp16.Encode(b[j*line:][:line], values, bfp16.Rounding(p.d.Rounding))
+			bfp16.Encode(dst, values, bfp16.Rounding(p.d.Rounding))
 		}
 	}
-	pitch := p.pitchA
-	if p.how.types.A == kernel.BFP16 {
-		pitch = (k + 7) / 8 * bfp16.Bytes
-	}
-	par.Run(p.e.opt.Threads, p.rows, jobs(func(_, i int) {
-		row := make([]byte, line)
-		encode(row, p.how.types.A, a[i*pitch:], make([]float32, kPad))
-		for j := range p.spec.N {
-			var acc float32
-			for g := 0; g < line; g += bfp16.Bytes {
-				acc += bfp16.Dot(row[g:g+bfp16.Bytes], b[j*line+g:][:bfp16.Bytes])
-				if q := g/bfp16.Bytes*8 + 8; q%p.d.Tile.K == 0 {
-					acc = narrow.Round(acc)
-				}
-			}
-			run.c[i*ld+j] = acc
-		}
-	}))
+	s.region(p, doSlow, p.rows)
 }
 
-// intProduct computes C for int8 operands, as int32 rows of N, already clipped where the core would clip.
-func (p *mmPlan) intProduct(c []int32, ld int, w *packed, a []byte, space *gemm.Workspace) error {
-	f := w.fast
-	opt := gemm.Options{Threads: p.e.opt.Threads, Workspace: space}
-	n := p.spec.N
-	if len(f.ints) == 1 {
-		if err := gemm.MulPacked(gemm.View(c, p.rows, n, ld, 1), gemm.Raw(gemm.S8, a, p.rows, p.spec.K, p.pitchA, 1), f.ints[0], &opt); err != nil {
+// encodeRow gives the blocks of K elements of an operand, padded with zeros.
+func (p *mmPlan) encodeRow(dst []byte, typ kernel.Type, src []byte, values []float32) {
+	k := p.spec.K
+	if typ == kernel.BFP16 {
+		clear(dst)
+		copy(dst, src[:(k+7)/8*bfp16.Bytes])
+		return
+	}
+	clear(values)
+	widen(values[:k], src)
+	bfp16.Encode(dst, values, bfp16.Rounding(p.d.Rounding))
+}
+
+// slowRow computes a row of C from blocks.
+func (s *space) slowRow(i int) {
+	p, run := s.p, &s.fast
+	pitch := p.pitchA
+	if p.how.types.A == kernel.BFP16 {
+		pitch = (p.spec.K + 7) / 8 * bfp16.Bytes
+	}
+	row := make([]byte, run.line)
+	p.encodeRow(row, p.how.types.A, s.operand[i*pitch:], make([]float32, s.w.fast.kPad))
+	narrow := kernel.Narrowing(p.how.types.C, p.d.Rounding)
+	for j := range p.spec.N {
+		var acc float32
+		for g := 0; g < run.line; g += bfp16.Bytes {
+			acc += bfp16.Dot(row[g:g+bfp16.Bytes], run.b[j*run.line+g:][:bfp16.Bytes])
+			if q := g/bfp16.Bytes*8 + 8; q%p.d.Tile.K == 0 {
+				acc = narrow.Round(acc)
+			}
+		}
+		run.c[i*run.ld+j] = acc
+	}
+}
+
+// intProduct computes C for int8 operands, as int32 rows ld apart, already clipped where the core would clip.
+func (p *mmPlan) intProduct(s *space, c []int32, ld int) error {
+	f, n := s.w.fast, p.spec.N
+	if s.gemm == nil {
+		var err error
+		if s.gemm, err = gemm.NewWorkspace(0); err != nil {
+			return err
+		}
+	}
+	s.opt = gemm.Options{Threads: p.e.opt.Threads, Workspace: s.gemm}
+	for i, b := range f.ints {
+		s.opt.Accumulate = i > 0
+		k := i * f.chunk
+		a := gemm.Raw(gemm.S8, s.operand[k:], p.rows, min(f.chunk, p.spec.K-k), p.pitchA, 1)
+		if err := gemm.MulPacked(gemm.View(c, p.rows, n, ld, 1), a, b, &s.opt); err != nil {
 			return err
 		}
 		if p.d.Overflow == kernel.Saturate {
 			kernel.SaturateInts(c[:(p.rows-1)*ld+n], p.how.types.C)
 		}
-		return nil
-	}
-	for i, b := range f.ints {
-		opt.Accumulate = i > 0
-		k := i * f.chunk
-		if err := gemm.MulPacked(gemm.View(c, p.rows, n, ld, 1), gemm.Raw(gemm.S8, a[k:], p.rows, min(f.chunk, p.spec.K-k), p.pitchA, 1), b, &opt); err != nil {
-			return err
-		}
-		kernel.SaturateInts(c[:(p.rows-1)*ld+n], p.how.types.C)
 	}
 	return nil
 }

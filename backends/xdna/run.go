@@ -3,6 +3,7 @@ package xdna
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -17,7 +18,7 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// space is what a workspace keeps between runs.
+// space is what a workspace keeps between runs, and the run that is on its way. Its parallel regions are methods of it, so that starting one allocates nothing.
 type space struct {
 	a, c     []byte // operand and result in the array's types, where they are not the caller's memory
 	tiled    []byte // a bfp16 operand in the order of the array
@@ -27,9 +28,66 @@ type space struct {
 	rowScale []float32
 	fast     fastRun
 	gemm     *gemm.Workspace
-	wide     []float32
+	opt      gemm.Options
 	lines    [][]float32 // by worker
 	out      tensor.Tensor
+
+	p        *mmPlan
+	w        *packed
+	args     *matmul.Args
+	in       rows   // A as it comes
+	operand  []byte // A in the array's type
+	to       rows   // C
+	residual rows
+	from     source // what finish reads
+	raw      []byte // of fromArray
+	do       region
+}
+
+// region is a parallel part of a run.
+type region uint8
+
+const (
+	doConvert  region = iota // activations to the array's type
+	doPack                   // A into micropanels
+	doMultiply               // tiles of C
+	doSlow                   // rows of C, by blocks
+	doStore                  // integer rows into C
+	doFinish                 // epilogue
+)
+
+// source is where raw results lie.
+type source uint8
+
+const (
+	fromNothing source = iota // K = 0: zeros
+	fromArray                 // the array's C
+	fromInts                  // int32 rows of N
+	fromFloats                // float32 rows of whole panels
+)
+
+// Do implements par.Task.
+func (s *space) Do(worker, job int) {
+	switch s.do {
+	case doConvert:
+		s.convert(worker, job)
+	case doPack:
+		s.packRows(worker, job)
+	case doMultiply:
+		s.multiply(job)
+	case doSlow:
+		s.slowRow(job)
+	case doStore:
+		s.storeInts(job)
+	case doFinish:
+		s.finishRows(worker, job)
+	}
+}
+
+// region runs n jobs of a kind.
+func (s *space) region(p *mmPlan, do region, n int) {
+	s.p, s.do = p, do
+	par.Run(p.e.opt.Threads, n, s)
 }
 
 // Run computes the product.
@@ -58,14 +116,17 @@ func (p *mmPlan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws
 		}
 		c, _ = rowsOf(&s.out, p.rows, p.spec.N)
 	}
+	s.p, s.w, s.args, s.to = p, pk, args, c
 	switch {
 	case p.run == nil: // K = 0
-		err = p.finish(s, pk, args, c, func(dst []float32, _ int) { clear(dst) })
+		err = p.finish(s, fromNothing)
 	case e.exec != nil:
-		err = p.emulate(ctx, s, pk, args, c)
+		err = p.emulate(ctx, s)
 	default:
-		err = p.compute(ctx, s, pk, args, c)
+		err = p.compute(ctx, s)
 	}
+	s.w, s.args, s.in, s.to, s.residual, s.operand, s.raw = nil, nil, rows{}, rows{}, rows{}, nil, nil
+	clear(s.bufs[:])
 	if err != nil {
 		return err
 	}
@@ -143,15 +204,15 @@ func rowsOf(t *tensor.Tensor, n, cols int) (rows, bool) {
 	return rows{data[off:][:((n-1)*stride+cols)*size], stride * size, t.DType}, true
 }
 
-// operand brings A into the array's type at the plan's pitch: the caller's memory if it lies so, else s.a. It returns the bytes copied only because of how A lies.
-func (p *mmPlan) operand(s *space, args *matmul.Args) (a []byte, staged int64, err error) {
-	t := args.A
+// bringA brings A into the array's type at the plan's pitch: the caller's memory if it lies so, else s.a. It returns the bytes copied only because of how A lies.
+func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
+	t := s.args.A
 	k := p.spec.K
 	in, ok := rowsOf(&t, p.rows, k)
 	if !ok {
 		t = t.Clone()
 		if in, ok = rowsOf(&t, p.rows, k); !ok {
-			return nil, 0, fmt.Errorf("%s: A is %v, rows of K = %d elements are right", p.e.dev.Name, args.A.Spec, k)
+			return nil, 0, fmt.Errorf("%s: A is %v, rows of K = %d elements are right", p.e.dev.Name, s.args.A.Spec, k)
 		}
 		staged = int64(len(in.data))
 	}
@@ -167,31 +228,39 @@ func (p *mmPlan) operand(s *space, args *matmul.Args) (a []byte, staged int64, e
 	}
 	// Float activations: to bf16, or to int8 with a scale per row.
 	s.a = grow(s.a, p.rows*p.pitchA)
-	toInt := p.how.types.A == kernel.I8
-	if toInt {
+	if p.how.types.A == kernel.I8 {
 		s.rowScale = grow(s.rowScale, p.rows)
 	}
-	threads := p.e.opt.Threads
-	const group = 16
-	n := (p.rows + group - 1) / group
-	s.scratch(par.Workers(threads, n), k)
-	par.Run(threads, n, jobs(func(worker, g int) {
-		row := s.lines[worker][:k]
-		for i := g * group; i < min((g+1)*group, p.rows); i++ {
-			readFloats(row, in.typ, in.data[i*in.pitch:])
-			out := s.a[i*p.pitchA:][:p.pitchA]
-			if toInt {
-				quant.Rows(signed(out[:k]), s.rowScale[i:i+1], row, k)
-				clear(out[k:])
-				continue
-			}
-			for j, v := range row {
-				binary.LittleEndian.PutUint16(out[2*j:], tensor.F32ToBF16(v))
-			}
-			clear(out[2*k:])
-		}
-	}))
+	n := (p.rows + convertRows - 1) / convertRows
+	s.scratch(par.Workers(p.e.opt.Threads, n), k)
+	s.in = in
+	s.region(p, doConvert, n)
 	return s.a, staged, nil
+}
+
+// Rows of one job.
+const (
+	convertRows = 16
+	finishRows  = 8
+)
+
+// convert brings a job's rows of float activations into the array's type.
+func (s *space) convert(worker, job int) {
+	p, k := s.p, s.p.spec.K
+	row := s.lines[worker][:k]
+	for i := job * convertRows; i < min((job+1)*convertRows, p.rows); i++ {
+		readFloats(row, s.in.typ, s.in.data[i*s.in.pitch:])
+		out := s.a[i*p.pitchA:][:p.pitchA]
+		if p.how.types.A == kernel.I8 {
+			quant.Rows(signed(out[:k]), s.rowScale[i:i+1], row, k)
+			clear(out[k:])
+			continue
+		}
+		for j, v := range row {
+			binary.LittleEndian.PutUint16(out[2*j:], tensor.F32ToBF16(v))
+		}
+		clear(out[2*k:])
+	}
 }
 
 // scratch makes a row of n float32 for each worker.
@@ -225,9 +294,9 @@ func readFloats(dst []float32, typ tensor.DType, src []byte) {
 }
 
 // emulate runs the control code.
-func (p *mmPlan) emulate(ctx context.Context, s *space, w *packed, args *matmul.Args, c rows) error {
-	e := p.e
-	a, staged, err := p.operand(s, args)
+func (p *mmPlan) emulate(ctx context.Context, s *space) error {
+	e, c := p.e, s.to
+	a, staged, err := p.bringA(s)
 	if err != nil {
 		return err
 	}
@@ -243,7 +312,7 @@ func (p *mmPlan) emulate(ctx context.Context, s *space, w *packed, args *matmul.
 		}
 		a = s.tiled
 	}
-	b, err := w.forArray(p.run)
+	b, err := s.w.forArray(p.run)
 	if err != nil {
 		return err
 	}
@@ -277,9 +346,8 @@ func (p *mmPlan) emulate(ctx context.Context, s *space, w *packed, args *matmul.
 	if direct {
 		return nil
 	}
-	return p.finish(s, w, args, c, func(dst []float32, i int) {
-		readFloats(dst, rawType(p.how.types.C), raw[i*p.pitchC:])
-	})
+	s.raw = raw
+	return p.finish(s, fromArray)
 }
 
 func rawType(t kernel.Type) tensor.DType {
@@ -297,47 +365,34 @@ func rawType(t kernel.Type) tensor.DType {
 }
 
 // compute gives the same bits with the CPU's kernels.
-func (p *mmPlan) compute(ctx context.Context, s *space, w *packed, args *matmul.Args, c rows) error {
-	e := p.e
-	a, staged, err := p.operand(s, args)
+func (p *mmPlan) compute(ctx context.Context, s *space) error {
+	e, c := p.e, s.to
+	a, staged, err := p.bringA(s)
 	if err != nil {
 		return err
 	}
-	read := func(dst []float32, i int) {}
+	s.operand = a
+	from, done := fromFloats, false
 	if p.how.types.A == kernel.I8 {
-		if s.gemm == nil {
-			if s.gemm, err = gemm.NewWorkspace(0); err != nil {
-				return err
-			}
-		}
+		from = fromInts
 		ld := p.spec.N
 		direct := p.how.direct && p.how.types.C == kernel.I32 && c.pitch%4 == 0 && aligned4(c.data)
-		ints := s.fast.ints
+		var ints []int32
 		if direct {
 			ints, ld = int32s(c.data), c.pitch/4
 		} else {
 			s.fast.ints = grow(s.fast.ints, p.rows*ld)
 			ints = s.fast.ints
 		}
-		if err := p.intProduct(ints, ld, w, a, s.gemm); err != nil {
+		if err := p.intProduct(s, ints, ld); err != nil {
 			return err
 		}
-		switch {
-		case direct:
-			read = nil
-		case p.how.direct:
-			p.storeInts(ints, c)
-			read = nil
-		default:
-			read = func(dst []float32, i int) {
-				for j, v := range ints[i*ld : i*ld+p.spec.N] {
-					dst[j] = float32(v)
-				}
-			}
+		if p.how.direct && !direct {
+			s.region(p, doStore, p.rows)
 		}
+		done = p.how.direct
 	} else {
-		ld := p.floatProduct(&s.fast, w, a)
-		read = func(dst []float32, i int) { copy(dst, s.fast.c[i*ld:][:p.spec.N]) }
+		p.floatProduct(s)
 	}
 	e.mu.Lock()
 	err = e.use(ctx, p.d)
@@ -345,10 +400,10 @@ func (p *mmPlan) compute(ctx context.Context, s *space, w *packed, args *matmul.
 		p.count(p.seconds, p.bytes, staged)
 	}
 	e.mu.Unlock()
-	if err != nil || read == nil {
+	if err != nil || done {
 		return err
 	}
-	return p.finish(s, w, args, c, read)
+	return p.finish(s, from)
 }
 
 func aligned4(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%4 == 0 }
@@ -357,28 +412,43 @@ func int32s(b []byte) []int32 {
 	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
-// storeInts writes integer rows into C, modulo its width.
-func (p *mmPlan) storeInts(ints []int32, c rows) {
-	n := p.spec.N
-	par.Run(p.e.opt.Threads, p.rows, jobs(func(_, i int) {
-		src, out := ints[i*n:(i+1)*n], c.data[i*c.pitch:]
-		switch c.typ {
-		case tensor.I8:
-			out = out[:n]
-			for j, v := range src {
-				out[j] = byte(v)
-			}
-		case tensor.I16:
-			out = out[:2*n]
-			for j, v := range src {
-				binary.LittleEndian.PutUint16(out[2*j:], uint16(v))
-			}
-		default:
-			for j, v := range src {
-				binary.LittleEndian.PutUint32(out[4*j:], uint32(v))
-			}
+// storeInts writes an integer row into C, modulo its width.
+func (s *space) storeInts(i int) {
+	n := s.p.spec.N
+	src, out := s.fast.ints[i*n:(i+1)*n], s.to.data[i*s.to.pitch:]
+	switch s.to.typ {
+	case tensor.I8:
+		out = out[:n]
+		for j, v := range src {
+			out[j] = byte(v)
 		}
-	}))
+	case tensor.I16:
+		out = out[:2*n]
+		for j, v := range src {
+			binary.LittleEndian.PutUint16(out[2*j:], uint16(v))
+		}
+	default:
+		for j, v := range src {
+			binary.LittleEndian.PutUint32(out[4*j:], uint32(v))
+		}
+	}
+}
+
+// read gives row i of the raw result as float32.
+func (s *space) read(dst []float32, i int) {
+	n := s.p.spec.N
+	switch s.from {
+	case fromNothing:
+		clear(dst)
+	case fromArray:
+		readFloats(dst, rawType(s.p.how.types.C), s.raw[i*s.p.pitchC:])
+	case fromInts:
+		for j, v := range s.fast.ints[i*n : (i+1)*n] {
+			dst[j] = float32(v)
+		}
+	case fromFloats:
+		copy(dst, s.fast.c[i*s.fast.ld:])
+	}
 }
 
 // count adds a dispatch to the statistics. The caller holds the lock.
@@ -398,85 +468,89 @@ func (p *mmPlan) count(seconds float64, bytes, staged int64) {
 }
 
 // finish reads raw rows, applies scales and the epilogue, and stores C.
-func (p *mmPlan) finish(s *space, w *packed, args *matmul.Args, c rows, read func(dst []float32, i int)) error {
+func (p *mmPlan) finish(s *space, from source) error {
 	n := p.spec.N
-	ep := p.spec.Epilogue
-	residual, ok := rows{}, true
+	ep, args := &p.spec.Epilogue, s.args
+	s.from = from
 	if ep.Residual != matmul.NoResidual {
 		t := args.Residual
-		if residual, ok = rowsOf(&t, p.rows, n); !ok {
+		var ok bool
+		if s.residual, ok = rowsOf(&t, p.rows, n); !ok {
 			t = t.Clone()
-			if residual, ok = rowsOf(&t, p.rows, n); !ok {
+			if s.residual, ok = rowsOf(&t, p.rows, n); !ok {
 				return fmt.Errorf("%s: residual is %v, rows of N = %d are right", p.e.dev.Name, args.Residual.Spec, n)
 			}
 		}
 	}
-	for _, v := range []struct {
-		name string
-		use  bool
-		have []float32
-		want int
-	}{{"row scales", ep.RowScale, args.RowScale, p.rows}, {"column scales", ep.ColScale, args.ColScale, n}, {"bias", ep.Bias, args.Bias, n}} {
-		if v.use && len(v.have) != v.want {
-			return fmt.Errorf("%s: %d %s, %d are right", p.e.dev.Name, len(v.have), v.name, v.want)
+	check := func(name string, use bool, have []float32, want int) error {
+		if use && len(have) != want {
+			return fmt.Errorf("%s: %d %s, %d are right", p.e.dev.Name, len(have), name, want)
 		}
+		return nil
 	}
-	act, fused := activation(ep.Act)
-	scaled := hostB(p.spec) && p.how.types.A == kernel.I8 && p.run != nil
-	threads := p.e.opt.Threads
-	const group = 8
-	jobsN := (p.rows + group - 1) / group
-	s.scratch(par.Workers(threads, jobsN), 2*n)
-	par.Run(threads, jobsN, jobs(func(worker, g int) {
-		x, r := s.lines[worker][:n], s.lines[worker][n:2*n]
-		for i := g * group; i < min((g+1)*group, p.rows); i++ {
-			read(x, i)
-			if scaled {
-				f := s.rowScale[i]
-				for j, v := range w.colScale {
-					x[j] = x[j] * f * v
-				}
-			}
-			if ep.RowScale {
-				f := args.RowScale[i]
-				for j := range x {
-					x[j] *= f
-				}
-			}
-			if ep.ColScale {
-				for j, f := range args.ColScale {
-					x[j] *= f
-				}
-			}
-			if ep.Bias {
-				for j, f := range args.Bias {
-					x[j] += f
-				}
-			}
-			if ep.Residual != matmul.NoResidual {
-				readFloats(r, residual.typ, residual.data[i*residual.pitch:])
-			}
-			if ep.Residual == matmul.ResidualBefore {
-				for j, f := range r {
-					x[j] += f
-				}
-			}
-			if fused {
-				_ = gemm.Activate(act, x, ep.Act.P, ep.Act.Q)
-			} else {
-				for j, v := range x {
-					x[j] = float32(ep.Act.Apply(float64(v)))
-				}
-			}
-			if ep.Residual == matmul.ResidualAfter {
-				for j, f := range r {
-					x[j] += f
-				}
-			}
-			storeRow(c.data[i*c.pitch:], c.typ, x, ep)
-		}
-	}))
+	if err := errors.Join(check("row scales", ep.RowScale, args.RowScale, p.rows), check("column scales", ep.ColScale, args.ColScale, n),
+		check("biases", ep.Bias, args.Bias, n)); err != nil {
+		return err
+	}
+	jobs := (p.rows + finishRows - 1) / finishRows
+	s.scratch(par.Workers(p.e.opt.Threads, jobs), 2*n)
+	s.region(p, doFinish, jobs)
 	return nil
+}
+
+// finishRows does a job's rows.
+func (s *space) finishRows(worker, job int) {
+	p, n := s.p, s.p.spec.N
+	ep := p.spec.Epilogue
+	act, known := activation(ep.Act)
+	scaled := hostB(p.spec) && p.how.types.A == kernel.I8 && p.run != nil
+	x, r := s.lines[worker][:n], s.lines[worker][n:2*n]
+	for i := job * finishRows; i < min((job+1)*finishRows, p.rows); i++ {
+		s.read(x, i)
+		if scaled {
+			f := s.rowScale[i]
+			for j, v := range s.w.colScale {
+				x[j] = x[j] * f * v
+			}
+		}
+		if ep.RowScale {
+			f := s.args.RowScale[i]
+			for j := range x {
+				x[j] *= f
+			}
+		}
+		if ep.ColScale {
+			for j, f := range s.args.ColScale {
+				x[j] *= f
+			}
+		}
+		if ep.Bias {
+			for j, f := range s.args.Bias {
+				x[j] += f
+			}
+		}
+		if ep.Residual != matmul.NoResidual {
+			readFloats(r, s.residual.typ, s.residual.data[i*s.residual.pitch:])
+		}
+		if ep.Residual == matmul.ResidualBefore {
+			for j, f := range r {
+				x[j] += f
+			}
+		}
+		if known {
+			_ = gemm.Activate(act, x, ep.Act.P, ep.Act.Q)
+		} else {
+			for j, v := range x {
+				x[j] = float32(ep.Act.Apply(float64(v)))
+			}
+		}
+		if ep.Residual == matmul.ResidualAfter {
+			for j, f := range r {
+				x[j] += f
+			}
+		}
+		storeRow(s.to.data[i*s.to.pitch:], s.to.typ, x, ep)
+	}
 }
 
 // storeRow narrows a row to the type of C.
