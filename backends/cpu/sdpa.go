@@ -19,7 +19,7 @@ import (
 const (
 	queryTile = 64  // rows of a tile: enough to pay for packing a block of keys
 	keyBlock  = 128 // keys of a block: scores of a tile are 32 KiB
-	fewRows   = 4   // below it dot products with the keys where they lie are faster than packing them
+	fewRows   = 16  // below it dot products with the keys where they lie are faster than packing them
 )
 
 // sdpaKernel computes attention. Query heads that share a key head are rows of the same tiles.
@@ -265,10 +265,7 @@ func (k *sdpaKernel) block(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n
 		clear(s)
 	case few:
 		for r := range rows {
-			q := w.q[r*k.d:][:k.d]
-			for j := range n {
-				s[r*n+j] = k.e.vec.Dot(q, keys[j*ks:][:k.d])
-			}
+			k.e.vec.Dots(s[r*n:][:n], w.q[r*k.d:][:k.d], keys, ks)
 		}
 	default:
 		must(gemm.Mul(gemm.Of(s, rows, n), gemm.Of(w.q[:rows*k.d], rows, k.d), gemm.View(keys, k.d, n, 1, ks), &w.scoreOpt))
@@ -280,12 +277,7 @@ func (k *sdpaKernel) block(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n
 	case k.dv == 0:
 	case few:
 		for r := range rows {
-			row := w.acc[r*k.dv:][:k.dv]
-			for j, x := range s[r*n:][:n] {
-				if x != 0 {
-					k.e.vec.Axpy(row, values[j*vs:][:k.dv], x)
-				}
-			}
+			k.e.vec.Weigh(w.acc[r*k.dv:][:k.dv], s[r*n:][:n], values, vs)
 		}
 	default:
 		must(gemm.Mul(gemm.Of(w.acc[:rows*k.dv], rows, k.dv), gemm.Of(s, rows, n), gemm.View(values, n, k.dv, vs, 1), &w.accum))
@@ -352,9 +344,7 @@ func (k *sdpaKernel) alone(w *sdpaWork, p *[6]unsafe.Pointer, first, r int) {
 		keys, ks := k.rowsOf(p[2], 2, at, n, k.d, w.k)
 		values, vs := k.rowsOf(p[3], 3, at, n, k.dv, w.v)
 		s := w.scores[:n]
-		for j := range n {
-			s[j] = k.e.vec.Dot(q, keys[j*ks:][:k.d])
-		}
+		k.e.vec.Dots(s, q, keys, ks)
 		k.weigh(w, p, first, r, s, at)
 		for j, x := range s {
 			if x != 0 {

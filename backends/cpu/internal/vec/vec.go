@@ -8,6 +8,7 @@ package vec
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/tensor"
@@ -33,6 +34,11 @@ type Funcs struct {
 
 	// ExpSub sets dst = exp(a - top) and returns the sum. Where top is -Inf everything is 0.
 	ExpSub func(dst, a []float32, top float32) float32
+
+	// Dots sets dst[j] to the product of q with row j of k, rows being stride elements apart.
+	Dots func(dst, q, k []float32, stride int)
+	// Weigh adds the sum over j of w[j] times row j of v to acc, ascending in j.
+	Weigh func(acc, w, v []float32, stride int)
 
 	// Rotate turns pairs: (x, y) = (x cos - y sin, x sin + y cos), in place.
 	Rotate func(x, y, cos, sin []float32)
@@ -61,7 +67,7 @@ var portable = Funcs{
 	Scale: scaleGo, MulRow: mulRowGo, Axpy: axpyGo,
 	Exp: expGo, Tanh: tanhGo,
 	Dot: dotGo, Sum: sumGo, SumSq: sumSqGo, MaxOf: maxOfGo,
-	ExpSub: expSubGo, Rotate: rotateGo, RotatePairs: rotatePairsGo,
+	ExpSub: expSubGo, Dots: dotsGo, Weigh: weighGo, Rotate: rotateGo, RotatePairs: rotatePairsGo,
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
 }
 
@@ -269,6 +275,49 @@ func expSubGo(dst, a []float32, top float32) float32 {
 		s += float64(e)
 	}
 	return float32(s)
+}
+
+// sumChunk is the longest run that is summed in float32 lanes; longer ones are summed in float64 over chunks.
+const sumChunk = 4096
+
+func chunked(a []float32, sum func(a *float32, n int) float32) float32 {
+	if len(a) <= sumChunk {
+		return sum(unsafe.SliceData(a), len(a))
+	}
+	var s float64
+	for len(a) > 0 {
+		n := min(len(a), sumChunk)
+		s += float64(sum(unsafe.SliceData(a), n))
+		a = a[n:]
+	}
+	return float32(s)
+}
+
+// checkRows panics unless n rows of d elements, stride apart, lie in x; it reports whether there is anything to do.
+func checkRows(n, d int, x []float32, stride int) bool {
+	if n == 0 || d == 0 {
+		return false
+	}
+	if stride < 0 || (n-1)*stride+d > len(x) {
+		panic("vec: rows outside their slice")
+	}
+	return true
+}
+
+func dotsGo(dst, q, k []float32, stride int) {
+	if len(q) == 0 {
+		clear(dst)
+		return
+	}
+	for j := range dst {
+		dst[j] = dotGo(q, k[j*stride:])
+	}
+}
+
+func weighGo(acc, w, v []float32, stride int) {
+	for j, x := range w {
+		axpyGo(acc, v[j*stride:], x)
+	}
 }
 
 func rotateGo(x, y, cos, sin []float32) {
