@@ -93,6 +93,7 @@ type channel struct {
 	grant  func()
 
 	since sim.Time
+	first sim.Time // start of the current descriptor's first transfer, if not before since
 	stats chanTimes
 	words int64
 }
@@ -548,6 +549,9 @@ func (c *channel) Room() int { return c.open() }
 // Pace implements sim.Source and sim.Sink.
 func (c *channel) Pace(start sim.Time, words int) sim.Time {
 	end := start + sim.Time(words)*c.pace
+	if c.first < c.since {
+		c.first = start
+	}
 	if c.host != nil && c.state == moving {
 		s := &c.t.a.dram.read
 		if c.dir == device.S2MM {
@@ -625,8 +629,11 @@ func (c *channel) define() {
 // end releases the lock and goes on to the next descriptor, run or task.
 func (c *channel) end() {
 	c.stats.busy += c.now() - c.since
-	if c.t.a.opt.Tracer != nil {
-		c.trace(fmt.Sprintf("bd %d", c.bd), c.since)
+	if tr := c.t.a.opt.Tracer; tr != nil {
+		if c.first > c.since {
+			tr.Span(Track{c.t.pos, fmt.Sprintf("%v%d", c.dir, c.ch)}, "wait for words", cyclesOf(c.since), cyclesOf(c.first))
+		}
+		c.trace(fmt.Sprintf("bd %d", c.bd), max(c.first, c.since))
 	}
 	d := c.d
 	c.held = 0

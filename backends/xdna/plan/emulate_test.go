@@ -122,6 +122,30 @@ func TestTimeOnly(t *testing.T) {
 	require.Equal(t, y.BytesRead, x.BytesRead)
 }
 
+// TestResidentSlots: the planner's short cut and the design agree on what stays in a MemTile and on the limits of memory.
+func TestResidentSlots(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	seen := 0
+	for seen < 200 {
+		m := machine(Devices[rng.IntN(2)])
+		ty, err := ParseTypes(PaperTypes[rng.IntN(4)])
+		require.NoError(t, err)
+		list := m.Candidates(ty, FamilyBest)
+		for range 5 {
+			d := list[rng.IntN(len(list))]
+			b, err := d.Build()
+			if err != nil {
+				continue // a descriptor's limit that the planner does not know; it asks Buildable
+			}
+			seen++
+			require.Equal(t, b.ResidentSlots(), d.ResidentSlots(), "%v", d)
+			require.Equal(t, b.L1Bytes(), d.L1Bytes(), "%v", d)
+			nm, nk, nn := b.Native()
+			require.Equal(t, d.Native(), Size{M: nm, N: nn, K: nk})
+		}
+	}
+}
+
 func TestBuildRefuses(t *testing.T) {
 	d := Design{Device: "xdna", Types: Types{}, Tile: Tile{1, 2, 3}}
 	_, err := new(Emulator).Seconds(d, Size{10, 10, 10})

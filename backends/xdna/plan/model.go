@@ -130,13 +130,15 @@ func (d Design) ResidentSlots() int {
 	return min(left/b, slotLocks, bds)
 }
 
-// Takes says why a design cannot run a problem, or nil: a resident B must fit.
+// Stays reports whether B of that depth stays in the MemTiles. One that is too deep is read again for each row block, as without residency.
+func (d Design) Stays(k int) bool {
+	return d.ResidentB && roundUp(k, d.KMT)/d.KMT <= d.ResidentSlots()
+}
+
+// Takes says why a design cannot run a problem, or nil: a B that does not stay needs two slots to alternate.
 func (d Design) Takes(s Size) error {
-	if !d.ResidentB {
-		return nil
-	}
-	if n, slots := d.Pad(s).K/d.KMT, d.ResidentSlots(); n > slots {
-		return fmt.Errorf("K = %d needs %d blocks of B in a MemTile, %d fit: resident B takes K up to %d", s.K, n, slots, slots*d.KMT)
+	if d.ResidentB && !d.Stays(s.K) && d.ResidentSlots() < 2 {
+		return fmt.Errorf("K = %d needs %d blocks of B in a MemTile, %d fits: too few to stay or to alternate", s.K, d.Pad(s).K/d.KMT, d.ResidentSlots())
 	}
 	return nil
 }
@@ -253,7 +255,7 @@ func (m *Machine) readTime(a, b, bwA, bwB, na, nb float64) (seconds float64, las
 // Predict is the analytic model: time of one product on a design. A problem that the design does not take ([Design.Takes]) takes for ever.
 func (m *Machine) Predict(d Design, s Size) Prediction {
 	pad := d.Pad(s)
-	if d.ResidentB && d.Takes(s) != nil {
+	if d.Takes(s) != nil {
 		return Prediction{Padded: pad, Seconds: math.Inf(1), Bound: "B does not fit"}
 	}
 	native := d.Native()
@@ -294,7 +296,8 @@ func (m *Machine) predict(d Design, rowBlocks, colBlocks, chunks float64) Predic
 	bytesM, bytesN := padM*padK*width(d.Types.A), padN*padK*width(d.Types.B)
 	p.BytesA = bytesM * colBlocks
 	p.BytesB = bytesN * rowBlocks
-	if d.ResidentB {
+	stays := d.ResidentB && int(math.Ceil(padK/float64(d.KMT))) <= d.ResidentSlots()
+	if stays {
 		p.BytesB = bytesN * math.Ceil(rowBlocks/maxUses)
 	}
 	p.BytesC = padM * padN * width(d.Types.C)
@@ -330,7 +333,7 @@ func (m *Machine) predict(d Design, rowBlocks, colBlocks, chunks float64) Predic
 		p.Seconds = m.Dispatch + tiles*(m.Cold+descriptors*perBD+block+steady+p.Tail)
 	} else {
 		steady := max(p.Compute, p.Read)
-		if d.ResidentB {
+		if stays {
 			// The slots of B are refilled for the next columns while the last row block uses them: that block waits for the whole of B beside its A.
 			fills := colBlocks * math.Ceil(rowBlocks/maxUses)
 			one, _ := m.readTime(p.BytesA/tiles, 0, bwA, bwB, na, nb)

@@ -160,7 +160,7 @@ func (r *Recorder) Stalls(transposed bool) Stalls {
 	rest := 100.0
 	best := 0
 	for i, p := range parts {
-		*p.v *= 100 / total
+		*p.v = max(*p.v*100/total, 0) // rounding may leave a trace below 0
 		rest -= *p.v
 		if *p.v > *parts[best].v {
 			best = i

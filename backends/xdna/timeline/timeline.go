@@ -67,12 +67,30 @@ func (r *Recorder) Lanes() []Lane {
 		case ka != kb:
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.Tile.Col, b.Tile.Col), cmp.Compare(a.Tile.Row, b.Tile.Row), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Tile.Col, b.Tile.Col), cmp.Compare(a.Tile.Row, b.Tile.Row), cmp.Compare(rank(a.Track), rank(b.Track)))
 	})
 	return out
 }
 
 func controllerName(s string) bool { return s == "controller" }
+
+// rank orders the tracks of a tile as data passes: in, through the kernel, out; A before B before C.
+func rank(t array.Track) int {
+	in, out := "s2mm", "mm2s"
+	if t.Tile.Row == 0 {
+		in, out = out, in // what enters the array is what the shim reads
+	}
+	for i, prefix := range []string{in, "core", out} {
+		if len(t.Name) >= 4 && t.Name[:4] == prefix {
+			n := 0
+			if len(t.Name) > 4 {
+				n = int(t.Name[4] - '0')
+			}
+			return 10*i + n
+		}
+	}
+	return 100
+}
 
 // Range is the time from the first span to the last.
 func (r *Recorder) Range() (from, to float64) {

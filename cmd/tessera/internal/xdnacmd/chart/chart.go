@@ -116,6 +116,7 @@ func newPlot(title, x, y string) *plot.Plot {
 		style(&a.Tick.Label, 9)
 		a.LineStyle.Color, a.Tick.LineStyle.Color = grey, grey
 		a.Min = 0
+		a.Tick.Marker = plot.TickerFunc(evenTicks)
 	}
 	style(&p.Legend.TextStyle, 9)
 	p.Legend.Padding = 3
@@ -124,6 +125,16 @@ func newPlot(title, x, y string) *plot.Plot {
 	g.Vertical.Color, g.Horizontal.Color = faint, faint
 	p.Add(g)
 	return p
+}
+
+// evenTicks are about six round values with as few digits as they need.
+func evenTicks(lo, hi float64) []plot.Tick {
+	var out []plot.Tick
+	step := nice((hi - lo) / 7)
+	for i := math.Ceil(lo / step); i*step <= hi*1.0001; i++ {
+		out = append(out, plot.Tick{Value: i * step, Label: fmt.Sprintf("%g", math.Round(i*step*1e6)/1e6)})
+	}
+	return out
 }
 
 // picture makes a plot a picture with a margin.
@@ -181,7 +192,7 @@ func (r Roofline) Draw() Picture {
 	far *= 1.03
 	knee := r.Peak * 1e12 / r.DRAM
 	p.Add(line(plotter.XYs{{X: 0, Y: 0}, {X: knee, Y: r.Peak}, {X: far, Y: r.Peak}}, grey, 1))
-	p.Legend.Add("roofs: kernels, DRAM", line(nil, grey, 1))
+	p.Legend.Add("roofs: kernels, DRAM reads", line(nil, grey, 1))
 	add := func(s Series, c color.Color, radius vg.Length, shape draw.GlyphDrawer) {
 		if len(s.Points) == 0 {
 			return
@@ -239,6 +250,12 @@ func (d Depth) Draw() Picture {
 		}
 	}
 	p.Y.Max = 1.12 * top
+	var ticks []plot.Tick
+	for _, q := range d.Analytic {
+		ticks = append(ticks, plot.Tick{Value: q.X, Label: fmt.Sprintf("%.0f", q.X)})
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(ticks)
+	p.X.Max = 1.04 * d.Analytic[len(d.Analytic)-1].X
 	if d.Chosen > 0 {
 		l := line(plotter.XYs{{X: d.Chosen, Y: 0}, {X: d.Chosen, Y: p.Y.Max}}, red, 1, 5, 3)
 		p.Add(l)
@@ -302,6 +319,7 @@ func (b Bars) Draw() Picture {
 	p.X.Tick.Length = 0
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.XOffs, p.Legend.YOffs = 6, -2
+	p.Title.Padding = 12
 	return picture(p, width+vg.Length(len(b.Labels)*len(b.Sets))*4, height)
 }
 
