@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -225,6 +226,24 @@ func TestDrawings(t *testing.T) {
 		require.NoError(t, mustPlan(t, Problem{M: 512, N: 1024, K: 2048, Type: core.Int16, Out: core.S32}, o).WriteSVG(&b))
 		require.NoError(t, xml.Unmarshal(b.Bytes(), new(struct{})))
 		require.GreaterOrEqual(t, bytes.Count(b.Bytes(), []byte("<rect")), 450)
+	}
+}
+
+// TestDocsDrawings: the drawings of docs/aie.md are what the planner draws today. TESSERA_UPDATE=1 draws them again.
+func TestDocsDrawings(t *testing.T) {
+	for name, p := range map[string]*Plan{
+		"aie-best.svg":  mustPlan(t, Problem{M: 4096, N: 65536, K: 4096, Type: core.Int8, Out: core.S8}, Options{}),
+		"aie-paper.svg": mustPlan(t, Problem{M: 4096, N: 4096, K: 290, Type: core.Int16, Out: core.S16}, Options{Design: Paper}),
+	} {
+		var b bytes.Buffer
+		require.NoError(t, p.WriteSVG(&b))
+		file := filepath.Join(shared.Root(), "docs", name)
+		if os.Getenv("TESSERA_UPDATE") != "" {
+			require.NoError(t, os.WriteFile(file, b.Bytes(), 0o644))
+		}
+		have, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, b.String(), string(have), "%s: TESSERA_UPDATE=1 go test ./backends/aie/plan draws it again", name)
 	}
 }
 

@@ -32,13 +32,17 @@ const (
 // WriteSVG draws the plan: which tiles work, what lies in which memory, and over which streams it moves.
 func (p *Plan) WriteSVG(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprint(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 980 640" font-family="sans-serif">`+"\n"+
+	height := 570
+	if p.Design == Paper {
+		height = 560
+	}
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 980 %d" font-family="sans-serif">`+"\n"+
 		`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#445"/></marker></defs>`+"\n"+
-		`<rect width="980" height="640" fill="white"/>`+"\n")
+		`<rect width="980" height="%d" fill="white"/>`+"\n", height, height)
 	d := &picture{b}
 	pr := p.Predict()
 	d.text(20, 26, 16, "C[%d,%d] = A[%d,%d] B[%d,%d], %v to %v, design=%v", p.M, p.N, p.M, p.K, p.K, p.N, p.Type, p.Out, p.Design)
-	d.text(20, 44, 11, "A: weights, prepacked. B: activations. %d tiles of the VC1902; predicted %.3f ms, %.2f TOPS, bound by %s. No board was used.", p.Tiles, 1e3*pr.Seconds, pr.TOPS, pr.Bound)
+	d.text(20, 44, 11, "A: weights, prepacked. B: activations. VC1902, tiles: %d; predicted %.3f ms, %.2f TOPS, bound by %s. No board was used.", p.Tiles, 1e3*pr.Seconds, pr.TOPS, pr.Bound)
 	if p.Design == Paper {
 		p.drawPaper(d)
 	} else {
@@ -50,7 +54,7 @@ func (p *Plan) WriteSVG(w io.Writer) error {
 
 // drawArray draws the array with the tiles that use accepts, and returns the position of a tile.
 func (p *Plan) drawArray(d *picture, use func(col, row int) (fill string)) func(col, row int) (x, y float64) {
-	const x0, y0, cell = 40.0, 100.0, 16.0
+	const x0, y0, cell = 40.0, 112.0, 16.0
 	at := func(col, row int) (float64, float64) {
 		return x0 + cell*float64(col), y0 + cell*float64(p.Device.CoreRows-row)
 	}
@@ -69,7 +73,7 @@ func (p *Plan) drawArray(d *picture, use func(col, row int) (fill string)) func(
 			d.box(x, y, cell-1.5, cell-1.5, fill, what)
 		}
 	}
-	d.text(x0, y0-8, 11, "array: %d columns x %d rows of cores over a row of interface tiles", p.Device.Cols, p.Device.CoreRows)
+	d.text(x0, y0-10, 11, "array: %d columns x %d rows of cores over a row of interface tiles", p.Device.Cols, p.Device.CoreRows)
 	return at
 }
 
@@ -96,11 +100,11 @@ func (p *Plan) drawBest(d *picture) {
 		d.arrow(x+7, y+24, x+7, y1+6, colourB, 0.8)
 	}
 	_, below := at(0, 0)
-	y := below + 30
-	d.text(40, y+2, 11, "A enters each of %d rows over %d stream(s) and is broadcast along it; B enters each of %d columns over one and is broadcast up it: %d PLIO streams in, %d out", p.Rows, p.Chain,
+	y := below + 14
+	d.text(20, 62, 11, "A enters each of %d rows over %d stream(s) and is broadcast along it; B enters each of %d columns over one and is broadcast up it: %d PLIO streams in, %d out", p.Rows, p.Chain,
 		p.Groups*p.Chain, (p.Rows+p.Groups)*p.Chain, p.Groups*p.CLanes)
 	if p.Chain > 1 {
-		d.text(40, y+16, 11, "shades: the %d columns of a group take %d slices of K; their sums run through the cascade, east in odd rows and west in even ones", p.Chain, p.Chain)
+		d.text(20, 76, 11, "Shades: the %d columns of a group take %d slices of K; their sums run through the cascade, east in odd rows and west in even ones", p.Chain, p.Chain)
 	}
 
 	// The memories behind the array.
@@ -115,14 +119,14 @@ func (p *Plan) drawBest(d *picture) {
 	d.box(48, y+26, 404, 18, "white", "free")
 	d.box(48, y+26, (a+ringA)*scale, 18, colourA, "A")
 	d.box(48+(a+ringA)*scale, y+26, ringB*scale, 18, colourB, "B")
-	d.text(48, y+60, 11, "A %v, B %v: %d slabs of %d bytes, packed on their way in", p.FeedA, p.FeedB, p.SlotsB, p.SlabB())
+	d.text(48, y+60, 11, "A %v; B %v, %d slabs of %d bytes", p.FeedA, p.FeedB, p.SlotsB, p.SlabB())
 	d.box(40, y+92, 420, 52, pale, "DDR")
 	d.text(48, y+110, 12, "DDR, %.1f GB/s", p.Device.DDRBytesPerSec/1e9)
-	d.text(48, y+128, 11, "B as the program has it; C written once, after the whole of K; %.1f MB move", p.Predict().Bytes.DDR/1e6)
+	d.text(48, y+128, 11, "B as the program has it; C written once, after all of K; %.1f MB", p.Predict().Bytes.DDR/1e6)
 	d.arrow(250, y+92, 250, y+72, colourB, 2)
 	d.arrow(120, y, 120, below+16, colourA, 2)
 	d.arrow(250, y, 250, below+16, colourB, 2)
-	d.arrow(380, below+16, 380, y+90, colourC, 2)
+	d.arrow(440, below+16, 440, y+90, colourC, 2)
 
 	// A tile.
 	tx := 500.0
@@ -158,7 +162,7 @@ func (p *Plan) drawBest(d *picture) {
 	}
 	buf(l.Stack, stackBytes, "#888", "stack")
 	bud := p.Kernel.Budget()
-	d.text(tx+10, y+240, 11, "micro-kernel %v: %.0f %% of the accumulators, %.0f %% of the vector registers", p.Kernel, bud.AccPercent(), bud.VectorPercent())
+	d.text(tx+10, y+240, 11, "micro-kernel %v: %.0f %% of accumulators, %.0f %% of vector registers", p.Kernel, bud.AccPercent(), bud.VectorPercent())
 }
 
 func (p *Plan) drawPaper(d *picture) {
@@ -191,10 +195,15 @@ func (p *Plan) drawPaper(d *picture) {
 		d.text(180, yy+18, 12, "%s", r.holds)
 		d.text(180, yy+35, 11, "%s", r.size)
 		d.text(680, yy+26, 12, "%s", r.loop)
-		if i > 0 {
-			d.arrow(100, yy, 100, yy-16, r.colour, 2)
-		}
 	}
-	d.text(116, y+62*3-6, 10, "packing")
-	d.text(116, y+62*2-6, 10, "A streamed over PLIO past B_r; B_r by GMIO from DDR, %.0f cycles; C by GMIO, 32 cycles each way", p.CopyCycles(p.KC))
+	// What moves: A from FPGA RAM past the registers, B_r from DDR to local memory, C both ways.
+	top := func(i int) float64 { return y + 62*float64(i) }
+	d.arrow(470, top(2), 470, top(0)+46, colourA, 2)
+	d.text(478, top(1)+28, 10, "A, over PLIO")
+	d.arrow(550, top(3), 550, top(1)+46, colourB, 2)
+	d.text(558, top(2)+28, 10, "B_r, by GMIO")
+	d.arrow(630, top(3), 630, top(0)+46, colourC, 2)
+	d.arrow(644, top(0)+44, 644, top(3)-2, colourC, 2)
+	d.text(574, top(0)+30, 10, "C, by GMIO")
+	d.text(40, top(4), 11, "a copy of B_r takes %.0f cycles, a micro-kernel %d, of which 64 for C on its way in and out", p.CopyCycles(p.KC), p.KernelCycles(p.KC))
 }
