@@ -3,7 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
-	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -109,17 +109,31 @@ func patternSplitter(pattern string, dropped bool) (splitter, error) {
 			return splitDigits, nil
 		}
 	}
+	m, err := matcher(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return func(text string, yield func(string)) {
+		m(text, func(piece string, match bool) {
+			if !match || !dropped {
+				yield(piece)
+			}
+		})
+	}, nil
+}
+
+// matcher cuts a text into the matches of a pattern and what lies between them.
+func matcher(pattern string) (func(text string, yield func(piece string, match bool)), error) {
 	re, err := regexp2.Compile(pattern, regexp2.None)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: split pattern: %w", err)
+		return nil, fmt.Errorf("tokenizer: pattern: %w", err)
 	}
-	var mu sync.Mutex // a Regexp shares its matchers' state
-	return func(text string, yield func(string)) {
-		mu.Lock()
+	// A file's pattern may be slow beyond measure; a text is then cut where the matcher gave up.
+	re.MatchTimeout = 10 * time.Second
+	return func(text string, yield func(string, bool)) {
 		var ends [][2]int // byte ranges of matches
 		runes := []rune(text)
-		at := 0 // in runes
-		byteAt := 0
+		at, byteAt := 0, 0
 		m, err := re.FindRunesMatch(runes)
 		for err == nil && m != nil {
 			if m.Length > 0 {
@@ -134,19 +148,16 @@ func patternSplitter(pattern string, dropped bool) (splitter, error) {
 			}
 			m, err = re.FindNextMatch(m)
 		}
-		mu.Unlock()
 		last := 0
 		for _, e := range ends {
 			if e[0] > last {
-				yield(text[last:e[0]])
+				yield(text[last:e[0]], false)
 			}
-			if !dropped {
-				yield(text[e[0]:e[1]])
-			}
+			yield(text[e[0]:e[1]], true)
 			last = e[1]
 		}
 		if last < len(text) {
-			yield(text[last:])
+			yield(text[last:], false)
 		}
 	}, nil
 }
