@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"math"
 	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
@@ -83,7 +84,7 @@ func (c *call) window(x tensor.Spec, kernel []int) conv.Window {
 	}
 	w := conv.Window{Stride: c.spatialInts("strides", n, 1), Dilation: c.spatialInts("dilations", n, 1)}
 	for i := range n {
-		const most = 1 << 31
+		const most = math.MaxInt32
 		if w.Stride[i] < 1 || w.Dilation[i] < 1 || kernel[i] < 1 || w.Stride[i] > most || w.Dilation[i] > most || kernel[i] > most {
 			c.fail("stride %d, dilation %d, kernel %d: positive numbers are right", w.Stride[i], w.Dilation[i], kernel[i])
 		}

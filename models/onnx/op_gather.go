@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"math"
 	"fmt"
 
 	"github.com/tessera-go/tessera/ops/elementwise"
@@ -365,7 +366,7 @@ func oneHot(c *call) {
 		c.fail("depth %v, values %v", c.in(1), values)
 	}
 	depth := int(depthTensor.Floats()[0])
-	if depth < 1 || depth > 1<<31 {
+	if depth < 1 || depth > math.MaxInt32 {
 		c.fail("depth %d", depth)
 	}
 	rank := int(idx.spec.Rank) + 1

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"math"
 	"slices"
 
 	"github.com/tessera-go/tessera/ops"
@@ -61,7 +62,7 @@ func init() {
 			reps[c.axis(c.int(c.in(2)), int(x.spec.Rank))] = c.int(c.in(1))
 		}
 		for i, r := range reps {
-			if i < int(x.spec.Rank) && (r < 0 || x.spec.Dims[i] > 0 && r > 1<<40/x.spec.Dims[i]) {
+			if i < int(x.spec.Rank) && (r < 0 || x.spec.Dims[i] > 0 && r > math.MaxInt/2/x.spec.Dims[i]) {
 				c.fail("repeats %v of %v", reps, x)
 			}
 		}
@@ -187,7 +188,7 @@ func sliceOp(c *call) {
 	if len(ends) != len(starts) || len(axes) != len(starts) || steps != nil && len(steps) != len(starts) {
 		c.fail("%d starts, %d ends, %d axes, %d steps", len(starts), len(ends), len(axes), len(steps))
 	}
-	const far = 1 << 31 // bounds are clamped to the dimension; the extremes of an int must not wrap before that
+	const far = math.MaxInt32 // bounds are clamped to the dimension; the extremes of an int must not wrap before that
 	clamp := func(v int) int { return min(max(v, -far), far) }
 	for i, a := range axes {
 		a = c.axis(a, int(x.spec.Rank))
@@ -259,7 +260,7 @@ func padOp(c *call) {
 	for i, a := range axes {
 		a = c.axis(a, rank)
 		before[a], after[a] = pads[i], pads[len(axes)+i]
-		const most = 1 << 40
+		const most = math.MaxInt32
 		if before[a] > most || after[a] > most || before[a] < -most || after[a] < -most {
 			c.fail("pads %v", pads)
 		}

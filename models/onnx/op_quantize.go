@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"math"
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/ops/reduce"
@@ -77,7 +78,7 @@ func (c *call) spread(v, x *value) *value {
 		dims := x.spec.Shape()
 		want := x.spec.Shape()
 		want[axis] = (dims[axis] + block - 1) / block
-		if v.spec.With(tensor.F32) != tensor.MakeSpec(tensor.F32, want...) || want[axis] > 1<<31 {
+		if v.spec.With(tensor.F32) != tensor.MakeSpec(tensor.F32, want...) || want[axis] > math.MaxInt32 {
 			c.fail("scales or zero points are %v for %v in blocks of %d", v, x, block)
 		}
 		at := append(append(append([]int{}, want[:axis+1]...), 1), want[axis+1:]...)

@@ -9,3 +9,5 @@
 // A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
 // A transposed convolution is, for each phase of its stride, a convolution of its own whose pixels lie a stride apart.
 package conv
+
+//go:generate go run -C _gen . -o ..

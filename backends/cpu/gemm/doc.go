@@ -13,3 +13,5 @@
 // so that all give the same bits. With Accumulate the chain starts from the old C instead of zero: calls over consecutive
 // chunks of k give the bits of one call over all of k. Integer sums are exact modulo 2^32.
 package gemm
+
+//go:generate go run -C _gen . -o ..

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
-//go:generate sh -c "cd _gen && go run . -o .."
+//go:generate go run -C _gen . -o ..
 
 func archKernels() []*kernels {
 	var list []*kernels

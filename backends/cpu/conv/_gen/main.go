@@ -1,6 +1,4 @@
 // Command _gen writes the assembly of the convolution kernels. It lives in a module of its own, so that users never download it.
-//
-//go:generate go run . -o ..
 package main
 
 import (
@@ -123,6 +121,8 @@ const (
 	oP    = 104
 	oQ    = 108
 	oMode = 112
+	oS    = 120
+	oT    = 124
 )
 
 // Offsets of the fields of strip.
@@ -141,6 +141,8 @@ const (
 	sP    = 80
 	sQ    = 84
 	sMode = 88
+	sS    = 96
+	sT    = 100
 )
 
 // Modes of what happens to a sum before it is limited to lo and hi.
@@ -148,6 +150,7 @@ const (
 	modeLinear = 1 // p x + q
 	modeSwish  = 2 // x max(0, min(1, p x + q))
 	modeLeaky  = 3 // max(x, 0) + p min(x, 0)
+	modeAffine = 4 // swish, then s x + t
 )
 
 func main() {

@@ -1,6 +1,4 @@
 // Command _gen writes the assembly of the product kernels. It lives in a module of its own, so that users never download it.
-//
-//go:generate go run . -o ..
 package main
 
 import (

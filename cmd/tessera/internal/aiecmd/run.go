@@ -235,7 +235,7 @@ func (x *operands) verify(p *plan.Plan, count, threads int) (checked int, maxErr
 	}
 	if count == 0 {
 		count = total
-		if most := int(4e9) / max(x.K, 1); count > most {
+		if most := int(int64(4e9) / int64(max(x.K, 1))); count > most {
 			count = most
 		}
 	}

@@ -1,7 +1,5 @@
 // Command _gen writes the assembly of the row functions, for AVX-512 and for AVX2, from one description of each. It lives in a
 // module of its own, so that users never download it.
-//
-//go:generate go run . -o ..
 package main
 
 import (
