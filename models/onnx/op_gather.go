@@ -1,8 +1,8 @@
 package onnx
 
 import (
-	"math"
 	"fmt"
+	"math"
 
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/shape"

@@ -1,11 +1,11 @@
 package onnx
 
 import (
-	"math"
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/ops/reduce"
 	"github.com/tessera-go/tessera/tensor"
+	"math"
 )
 
 func init() {
