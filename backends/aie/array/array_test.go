@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -172,6 +173,48 @@ func TestBestRandom(t *testing.T) {
 		feeds[pl.FeedA.String()+"/"+pl.FeedB.String()]++
 	}
 	require.GreaterOrEqual(t, len(feeds), 3, feeds)
+}
+
+// TestRaggedUpTo2000 multiplies ragged sizes of up to 2,000 on whatever grid the planner takes, every element against the exact sum.
+func TestRaggedUpTo2000(t *testing.T) {
+	rng := rand.New(rand.NewPCG(17, 17))
+	runs, budget := 8, 4e8
+	if testing.Short() {
+		runs = 1
+	}
+	if os.Getenv("TESSERA_LONG") != "" {
+		runs, budget = 20, 8e9
+	}
+	for i := range runs {
+		typ := []core.Type{core.Int16, core.Int8}[i%2]
+		pp := plan.Problem{Type: typ, Out: core.S32}
+		for pp.MACs() < budget/20 || pp.MACs() > budget {
+			pp.M, pp.N, pp.K = size(rng, 2000), size(rng, 2000), size(rng, 2000)
+		}
+		p := newProblem(rng, pp)
+		run(t, p, plan.Options{}, Options{})
+		a, b := make([]int32, p.M*p.K), make([]int32, p.N*p.K)
+		for k := range p.K {
+			for r := range p.M {
+				a[r*p.K+k] = int32(p.a.int(r, k))
+			}
+			for c := range p.N {
+				b[c*p.K+k] = int32(p.b.int(k, c))
+			}
+		}
+		for r := range p.M {
+			for c := range p.N {
+				s := int32(0)
+				x := b[c*p.K : (c+1)*p.K]
+				for k, v := range a[r*p.K : (r+1)*p.K] {
+					s += v * x[k]
+				}
+				if got := p.c.int(r, c); got != int64(s) {
+					t.Fatalf("%+v C[%d,%d] = %d, %d is right", pp, r, c, got, s)
+				}
+			}
+		}
+	}
 }
 
 // TestPaperRandom does the same for the seed's design, whose sums pass through C every k_c.
