@@ -32,7 +32,9 @@ func (*Backend) Describe() backends.Description {
 }
 
 // Supports says yes to everything.
-func (*Backend) Supports(ops.Call) backends.Verdict { return backends.Yes("every operation has a reference") }
+func (*Backend) Supports(ops.Call) backends.Verdict {
+	return backends.Yes("every operation has a reference")
+}
 
 // MatMul returns nil: products run as operations only.
 func (*Backend) MatMul() matmul.Engine { return nil }

@@ -104,7 +104,7 @@ func TestJSONVocabularies(t *testing.T) {
 				"decoder":        object{"type": "WordPiece", "prefix": "##", "cleanup": true},
 				"post_processor": object{"type": "BertProcessing", "sep": []any{"[SEP]", 102}, "cls": []any{"[CLS]", 101}},
 				"model":          object{"type": "WordPiece", "vocab": indexed(words), "unk_token": "[UNK]", "max_input_chars_per_word": 100},
-				"added_tokens": added(tok)}
+				"added_tokens":   added(tok)}
 		},
 	}
 	for name, make := range objects {
