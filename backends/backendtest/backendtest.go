@@ -29,7 +29,8 @@ type Options struct {
 	// Precision returns the relative error that a call's operands may suffer on their way (2^-8 for a backend that rounds them to
 	// bf16), besides rounding of the result. Nil means none.
 	Precision func(ops.Call) float64
-	// Only keeps cases whose operation has one of these names; empty means all.
+	// Only keeps the cases of operations of these names, and the tests of the backend as a whole of these names (description, refusal,
+	// programs, concurrency, determinism, cancellation, constants); empty means all.
 	Only []string
 	// Contiguous leaves out views, for backends that get contiguous tensors only.
 	Contiguous bool
@@ -178,13 +179,26 @@ func (s *suite) groups() []group {
 			}
 		}})
 	}
-	return append(gs,
-		group{"description", s.testDescription},
-		group{"refusal", s.testRefusal},
-		group{"programs", s.testPrograms},
-		group{"concurrency", s.testConcurrency},
-		group{"determinism", s.testDeterminism},
-		group{"cancellation", s.testCancellation},
-		group{"constants", s.testConstants},
-	)
+	for _, g := range []group{
+		{"description", s.testDescription},
+		{"refusal", s.testRefusal},
+		{"programs", s.testPrograms},
+		{"concurrency", s.testConcurrency},
+		{"determinism", s.testDeterminism},
+		{"cancellation", s.testCancellation},
+		{"constants", s.testConstants},
+	} {
+		if len(s.o.Only) > 0 && !slices.Contains(s.o.Only, g.name) {
+			continue
+		}
+		gs = append(gs, group{g.name, func() {
+			defer func() {
+				if p := recover(); p != nil {
+					s.fail(g.name, "panic: %v", p)
+				}
+			}()
+			g.run()
+		}})
+	}
+	return gs
 }

@@ -72,7 +72,7 @@ func (b *builder) shapesFor(d tensor.DType) [][]int {
 
 // exactly is the bound of what is not computed; tight is that of one rounded operation; near that of a few.
 var (
-	exactly = bound{}
+	exactly = bound{Strict: true}
 	tight   = bound{Rel: 4e-7}
 	near    = bound{Rel: 2e-6, Abs: 1e-6}
 )
