@@ -1,4 +1,4 @@
-// Package llm runs language models: it opens a GGUF file, builds the model's graph for backends that the program has linked, keeps the
+// Package llm runs language models: it opens a GGUF file or a folder of safetensors, builds the model's graph for backends that the program has linked, keeps the
 // keys and values of what has been read, and generates text, probabilities or vectors.
 //
 //	m, err := llm.Open("model.gguf", llm.Options{})
@@ -79,7 +79,7 @@ type program struct {
 	taken bool // exe itself belongs to a session
 }
 
-// Open opens a GGUF file.
+// Open opens a GGUF file, or a folder with config.json, tokenizer.json and safetensors files (Llama, Mistral, Qwen2, Qwen3, BERT).
 func Open(path string, o Options) (*Model, error) {
 	start := time.Now()
 	info, err := os.Stat(path)
@@ -87,7 +87,11 @@ func Open(path string, o Options) (*Model, error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, fmt.Errorf("%s is a folder; a GGUF file is right", path)
+		m, err := openFolder(path, o, start)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+		}
+		return m, nil
 	}
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -139,10 +143,12 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 	if err != nil {
 		return nil, err
 	}
-	c.Vocab = tok.Size()
-	if table.Rank != 2 || table.Dims[0] != c.Vocab {
-		return nil, fmt.Errorf("tensor \"token_embd.weight\" is %v, but the vocabulary has %d tokens", table.Spec, c.Vocab)
+	// Checkpoints may pad the embedding beyond the vocabulary; GGUF files pad the vocabulary too.
+	_, folder := src.(*shards)
+	if table.Rank != 2 || table.Dims[0] < tok.Size() || table.Dims[0] != tok.Size() && !folder {
+		return nil, fmt.Errorf("tensor \"token_embd.weight\" is %v, but the vocabulary has %d tokens", table.Spec, tok.Size())
 	}
+	c.Vocab = table.Dims[0]
 	if o.Context == 0 {
 		o.Context = min(c.Context, DefaultContext)
 	}

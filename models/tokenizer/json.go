@@ -193,8 +193,8 @@ func fromJSON(f *jsonFile) (*Tokenizer, error) {
 // readVocab fills tokens, kinds and scores, added tokens included.
 func (t *Tokenizer) readVocab(f *jsonFile) error {
 	place := func(id int32, s string) error {
-		// Ids are dense but for damage: no more tokens than the file could spell.
-		if id < 0 || int(id) > len(f.Model.Vocab)+64*len(f.Added) {
+		// Ids are dense, but for vocabularies that were pruned and for damage.
+		if id < 0 || int(id) > len(f.Model.Vocab)+1<<18 {
 			return fmt.Errorf("token %q has the id %d", s, id)
 		}
 		for int(id) >= len(t.Tokens) {
