@@ -45,6 +45,7 @@ type product struct {
 	private                unsafe.Pointer // scratch of worker 0; the others follow
 	privateStep            int
 	widenBytes, stripBytes int  // parts of it, before the scratch for sums
+	front                  int  // bytes at the start of the workspace that hold a widened A
 	packing                bool // the phase: packing or computing
 	aItems                 int
 
@@ -85,6 +86,18 @@ func (p *product) run(w *Workspace) error {
 	nr, kr := kern.b.nr, kern.a.kr
 	in := cpuinfo.Get()
 
+	// A few rows of bf16 or f16 become f32 first; the rest of the call then reads them in place.
+	half := p.a
+	p.front = 0
+	if (half.typ == BF16 || half.typ == F16) && kern.a == aF32 && p.pa == nil && half.ColStride == 1 && p.m <= kn.lowRows {
+		var front layout
+		front.region(p.m, p.k, 4)
+		if front.bad {
+			return errTooLarge(p.m, p.n, p.k)
+		}
+		p.front = front.size
+		p.a = Matrix{Rows: p.m, Cols: p.k, RowStride: p.k, ColStride: 1, typ: F32}
+	}
 	p.choosePacking(in)
 	mS, nS, kS := p.m, p.n, p.k
 	limit := kn.packLimit / 4 * kr // values of k and rows or columns
@@ -101,14 +114,14 @@ func (p *product) run(w *Workspace) error {
 		nS = max(limit/kS/nr, 1) * nr
 	}
 
-	var l layout
+	l := layout{size: p.front}
 	var aOff, bOff, sumOff, rowOff, privateOff int
 	if p.packA {
 		p.cutRows(mS)
 		aOff = l.region(p.packedRow(p.strips), ceilDiv(kS, kr), 4)
-		if kern.acc == S32 {
-			rowOff = l.region(mS, 4)
-		}
+	}
+	if kern.acc == S32 && p.pa == nil && !p.localA {
+		rowOff = l.region(mS, 4)
 	}
 	if p.packB {
 		bOff = l.region(ceilDiv(nS, nr), ceilDiv(kS, kern.b.kr), kern.b.step())
@@ -125,7 +138,7 @@ func (p *product) run(w *Workspace) error {
 		p.stripBytes = maxChunk(kn)*4*stepRows(kern.mr) + 64
 	}
 	if p.widen {
-		p.widenBytes = roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr), 64)
+		p.widenBytes = roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
 	}
 	if p.scratch {
 		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
@@ -140,11 +153,22 @@ func (p *product) run(w *Workspace) error {
 	if err := w.reserve(l.size); err != nil {
 		return err
 	}
+	if p.front > 0 {
+		p.a.ptr, p.a.len = w.at(0), p.m*p.k
+		for i := range p.m {
+			p.vec.fromHalf(p.a.row(i, 0, p.k), half.at(i, 0), half.typ)
+		}
+	}
 	if l.size > 0 {
 		p.aPacked, p.bPacked, p.private = w.at(aOff), w.at(bOff), w.at(privateOff)
 		p.sums, p.rowInit = w.at(sumOff), w.at(rowOff)
 	}
 
+	if kern.acc == S32 && p.pa == nil && !p.packA && !p.localA {
+		for i := range p.m {
+			*(*int32)(unsafe.Add(p.rowInit, i*4)) = -128 * rowSum(p.a.at(i, 0), p.k)
+		}
+	}
 	for p.n0 = 0; p.n0 < p.n; p.n0 += nS {
 		p.np = min(nS, p.n-p.n0)
 		for p.k0 = 0; p.k0 < p.k; p.k0 += kS {
@@ -210,7 +234,11 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	p.localA = false
 	if p.pa == nil {
 		p.packA = p.kern.a != aF32 || p.a.typ != F32 || p.wantPackedA(in)
-		if p.packA && p.a.ColStride == 1 && p.a.typ == p.kern.a.elem && transposeWide != nil {
+		direct := p.a.typ == p.kern.a.elem || p.a.typ == BF16 && p.kern.a == aF32
+		if p.packA && p.a.typ == S8 && p.kern.a == aS8 && p.a.ColStride == 1 && p.k%4 == 0 && p.m < 4 {
+			p.packA = false // groups lie in place
+		}
+		if p.packA && p.a.ColStride == 1 && direct && transposeWide != nil && p.m > p.kern.mr {
 			// A worker packs into memory that stays in L1, which costs less than passing all of A through L2 once.
 			p.packA, p.localA = false, true
 		}
@@ -376,6 +404,9 @@ func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
 	if p.pa != nil || p.packA {
 		n := stepRows(h)
 		return unsafe.Add(base, (p.packedRow(s)*steps+t0*n)*4), 4, 4 * n
+	}
+	if p.kern.a == aS8 {
+		return p.a.at(p.m0+row, p.k0+t0*4), p.a.RowStride, 4
 	}
 	return p.a.at(p.m0+row, p.k0+t0), p.a.RowStride * 4, p.a.ColStride * 4
 }

@@ -109,6 +109,7 @@ type vecOps struct {
 	f16     func(dst []uint16, x []float32)
 	// widenPanel turns kc values of k of a bf16 or f16 panel of format f into an f32 panel of the same width.
 	widenPanel func(dst, src unsafe.Pointer, f format, kc int)
+	fromHalf   func(dst []float32, src unsafe.Pointer, t Type) // bf16 or f16 side by side
 	quant      func(dst []uint8, x []float32, scale float32, zero int32, low, high int32)
 }
 

@@ -168,7 +168,9 @@ var (
 	copyRows   func(dst, src unsafe.Pointer, bytes, pitch, n int) // n rows of bytes, a multiple of 32, pitch apart, side by side
 	// transposeWide, by the number of rows, 9 to 14 and 16: n elements of rows lead bytes apart, each column as 16 elements.
 	transposeWide *[17]func(dst, src unsafe.Pointer, lead, n, step int)
-	sumGroups     func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
+	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32; 9 to 14 rows.
+	transposeWiden *[17]func(dst, src unsafe.Pointer, lead, n, step int)
+	sumGroups      func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
 )
 
 // packStrip packs h rows of A from row on, depth values of k from k0 on, as the kernel reads them: for each step the groups of
@@ -213,10 +215,15 @@ func packWiden(dst, src unsafe.Pointer, t Type, p panel) {
 		convert = fromF16
 	}
 	out := unsafe.Slice((*float32)(dst), p.depth*p.width)
-	if p.live < p.width {
+	if p.live < p.width && !p.loose {
 		clear(out)
 	}
-	for t0 := 0; t0 < p.depth; t0 += packTile {
+	t0 := 0
+	if t == BF16 && p.deep == 1 && p.loose && p.width == 16 && p.live >= 9 && transposeWiden != nil && p.depth >= 8 {
+		t0 = p.depth &^ 7
+		transposeWiden[p.live](dst, src, p.lead*2, t0/2, p.width*4)
+	}
+	for ; t0 < p.depth; t0 += packTile {
 		t1 := min(t0+packTile, p.depth)
 		for i := range p.live {
 			for t := t0; t < t1; t++ {
@@ -287,4 +294,22 @@ func rowSums(rows, strip unsafe.Pointer, h, steps int) {
 			out[i] -= 128 * (int32(v[0]) + int32(v[1]) + int32(v[2]) + int32(v[3]))
 		}
 	}
+}
+
+// rowSum adds n bytes that lie side by side.
+func rowSum(src unsafe.Pointer, n int) int32 {
+	var sum int32
+	done := 0
+	if sumGroups != nil && n >= 32 {
+		var lanes [8]int32
+		sumGroups(unsafe.Pointer(&lanes), src, n/32, 32, 8, false)
+		for _, v := range lanes {
+			sum += v
+		}
+		done = n &^ 31
+	}
+	for _, v := range unsafe.Slice((*int8)(src), n)[done:] {
+		sum += int32(v)
+	}
+	return sum
 }

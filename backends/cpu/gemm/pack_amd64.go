@@ -17,6 +17,16 @@ var transposesAVX512 = [17]func(dst, src unsafe.Pointer, lead, n, step int){
 	16: transposeAVX512h16,
 }
 
+// transposeWidensAVX512 are the transpositions by height.
+var transposeWidensAVX512 = [17]func(dst, src unsafe.Pointer, lead, n, step int){
+	9:  transposeWidenAVX512h9,
+	10: transposeWidenAVX512h10,
+	11: transposeWidenAVX512h11,
+	12: transposeWidenAVX512h12,
+	13: transposeWidenAVX512h13,
+	14: transposeWidenAVX512h14,
+}
+
 // transpose8AVX2 moves eight rows into a panel.
 //
 //go:noescape
@@ -66,3 +76,33 @@ func transposeAVX512h14(dst, src unsafe.Pointer, lead, n, step int)
 //
 //go:noescape
 func transposeAVX512h16(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h9 moves 9 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h9(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h10 moves 10 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h10(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h11 moves 11 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h11(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h12 moves 12 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h12(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h13 moves 13 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h13(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h14 moves 14 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h14(dst, src unsafe.Pointer, lead, n, step int)

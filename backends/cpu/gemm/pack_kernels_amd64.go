@@ -8,7 +8,7 @@ func init() {
 	if isa, _ := cpuinfo.Pinned(); isa >= cpuinfo.AVX2 {
 		transpose8, copyRows, sumGroups = transpose8AVX2, copyRowsAVX2, sumGroupsAVX2
 		if isa >= cpuinfo.AVX512 {
-			transposeWide = &transposesAVX512
+			transposeWide, transposeWiden = &transposesAVX512, &transposeWidensAVX512
 		}
 	}
 }

@@ -45,6 +45,15 @@ var portableVec = vecOps{
 		QuickGELU:   each(func(x, _, _ float32) float32 { return x / (exp32(x*-1.702) + 1) }),
 	},
 	widenPanel: widenPanel,
+	fromHalf: func(dst []float32, src unsafe.Pointer, t Type) {
+		convert := fromBF16
+		if t == F16 {
+			convert = fromF16
+		}
+		for i, h := range unsafe.Slice((*uint16)(src), len(dst)) {
+			dst[i] = convert(h)
+		}
+	},
 	bf16: func(dst []uint16, x []float32) {
 		for i, v := range x {
 			dst[i] = toBF16(v)
@@ -261,7 +270,16 @@ func widenPanel(dst, src unsafe.Pointer, f format, kc int) {
 	}
 }
 
-func bestVec() *vecOps { return vecFor(0) }
-
 // vecFor returns the row operations of a level.
-func vecFor(isa cpuinfo.ISA) *vecOps { return &portableVec }
+func vecFor(isa ISA) *vecOps {
+	if v := archVec(isa); v != nil {
+		return v
+	}
+	return &portableVec
+}
+
+// bestVec returns the row operations of the pinned or best level.
+func bestVec() *vecOps {
+	isa, _ := cpuinfo.Pinned()
+	return vecFor(isa)
+}

@@ -777,10 +777,12 @@ func amd64(out string) {
 		f.peaks()
 		f.write(out, "peak_amd64", tags, "", "")
 	}
+	vecFile(out, tags, "AVX512", "Z", 64)
+	vecFile(out, tags, "AVX2", "Y", 32)
 	{
 		f := &file{}
 		f.packing()
-		tables := f.transposes512()
+		tables := f.transposes512(false) + f.transposes512(true)
 		f.write(out, "pack_amd64", tags, "", "\nimport \"unsafe\"\n"+tables)
 	}
 	for _, fam := range []struct {

@@ -147,24 +147,34 @@ func (f *file) packing() {
 // transposes512 emits, for each height that fills more than half a vector, the transposition of h rows into steps of 16 rows:
 // lanes of 4 rows are gathered by the loads, and two levels of unpacking turn four columns at once. Source lines and panel
 // lines are both used whole.
-func (f *file) transposes512() string {
+//
+// The widening form takes pairs of bf16 and gives two steps of f32 for each.
+func (f *file) transposes512(widen bool) string {
 	entries := map[int]string{}
+	what, doc := "transpose", "4-byte elements"
+	if widen {
+		what, doc = "transposeWiden", "pairs of bf16, widened,"
+	}
 	for h := 9; h <= 16; h++ {
-		if h == 15 {
+		if h == 15 || widen && h == 16 {
 			continue
 		}
-		name := fmt.Sprintf("transposeAVX512h%d", h)
+		name := fmt.Sprintf("%sAVX512h%d", what, h)
 		entries[h] = name
 		f.p("")
 		f.p("// func %s(dst, src unsafe.Pointer, lead, n, step int)", name)
 		f.p("TEXT ·%s(SB), NOSPLIT, $0-40", name)
-		fmt.Fprintf(&f.stubs, "\n// %s moves %d rows, lead bytes apart, of n 4-byte elements into a panel; n is a multiple of 4.\n//\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, lead, n, step int)\n", name, h, name)
+		fmt.Fprintf(&f.stubs, "\n// %s moves %d rows, lead bytes apart, of n %s into a panel; n is a multiple of 4.\n//\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, lead, n, step int)\n", name, h, doc, name)
 		f.p("\tMOVQ dst+0(FP), DI")
 		f.p("\tMOVQ src+8(FP), AX")
 		f.p("\tMOVQ lead+16(FP), R8")
 		f.p("\tMOVQ n+24(FP), CX")
 		f.p("\tMOVQ step+32(FP), DX")
 		f.p("\tLEAQ (DX)(DX*2), SI")
+		if widen {
+			f.p("\tMOVL $0xffff0000, BX")
+			f.p("\tVPBROADCASTD BX, Z31")
+		}
 		f.p("\tLEAQ (R8)(R8*2), R9")
 		f.p("\tLEAQ (R8)(R8*4), R10")
 		f.p("\tLEAQ (R9)(R8*4), R11")
@@ -191,6 +201,20 @@ func (f *file) transposes512() string {
 			f.p("\tVPUNPCKHQDQ Z%d, Z%d, Z%d", z+6, z+4, z+1)
 			f.p("\tVPUNPCKLQDQ Z%d, Z%d, Z%d", z+7, z+5, z+2)
 			f.p("\tVPUNPCKHQDQ Z%d, Z%d, Z%d", z+7, z+5, z+3)
+			if widen {
+				for i := 0; i < 4; i++ {
+					f.p("\tVPSLLD $16, Z%d, Z%d", z+i, z+4+i)
+					f.p("\tVPANDD Z%d, Z31, Z%d", z+i, z+i)
+				}
+				for i := 0; i < 2; i++ {
+					f.p("\tVMOVDQU32 Z%d, (DI)", z+4+2*i)
+					f.p("\tVMOVDQU32 Z%d, (DI)(DX*1)", z+2*i)
+					f.p("\tVMOVDQU32 Z%d, (DI)(DX*2)", z+5+2*i)
+					f.p("\tVMOVDQU32 Z%d, (DI)(SI*1)", z+1+2*i)
+					f.p("\tLEAQ (DI)(DX*4), DI")
+				}
+				return
+			}
 			f.p("\tVMOVDQU32 Z%d, (DI)", z)
 			f.p("\tVMOVDQU32 Z%d, (DI)(DX*1)", z+1)
 			f.p("\tVMOVDQU32 Z%d, (DI)(DX*2)", z+2)
@@ -219,7 +243,7 @@ func (f *file) transposes512() string {
 		f.p("\tRET")
 	}
 	var s string
-	s += "\n// transposesAVX512 are the transpositions by height.\nvar transposesAVX512 = [17]func(dst, src unsafe.Pointer, lead, n, step int){\n"
+	s += "\n// " + what + "sAVX512 are the transpositions by height.\nvar " + what + "sAVX512 = [17]func(dst, src unsafe.Pointer, lead, n, step int){\n"
 	for h := 9; h <= 16; h++ {
 		if entries[h] != "" {
 			s += fmt.Sprintf("\t%d: %s,\n", h, entries[h])
