@@ -23,6 +23,8 @@ type passContext struct {
 var passes = []pass{
 	{"fold", "operations on constants are computed at compile time", foldConstants},
 	{"cse", "equal operations on equal inputs are computed once", commonSubexpressions},
+	{"idiom", "activations and normalizations that files write out in pieces become one operation", recognizeIdioms},
+	{"filter", "padding, factors and terms of channels become part of a convolution's numbers", foldFilters},
 	{"norm", "an RMS norm takes the weight that multiplies it", fuseNorm},
 	{"glu", "activation and multiplication become a gated unit", fuseGLU},
 	{"epilogue", "what follows a product becomes part of it: scale, bias, activation, residual", fuseEpilogue},

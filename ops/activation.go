@@ -9,24 +9,25 @@ type Activation uint8
 const (
 	NoActivation Activation = iota
 	ReLU
-	LeakyReLU   // x < 0: P x
-	GELU        // x Phi(x), by erf
-	GELUTanh    // the tanh approximation of GELU
-	QuickGELU   // x sigmoid(1.702 x)
-	SiLU        // x sigmoid(x)
-	Tanh        //
-	Sigmoid     //
-	HardSigmoid // max(0, min(1, P x + Q))
-	HardSwish   // x max(0, min(1, x/6 + 1/2))
-	Clip        // min(max(x, P), Q)
-	ELU         // x < 0: P (exp x - 1)
-	Softplus    // log(1 + exp x)
-	Mish        // x tanh(log(1 + exp x))
+	LeakyReLU       // x < 0: P x
+	GELU            // x Phi(x), by erf
+	GELUTanh        // the tanh approximation of GELU
+	QuickGELU       // x sigmoid(1.702 x)
+	SiLU            // x sigmoid(x)
+	Tanh            //
+	Sigmoid         //
+	HardSigmoid     // max(0, min(1, P x + Q))
+	HardSwish       // x max(0, min(1, x/6 + 1/2))
+	Clip            // min(max(x, P), Q)
+	ELU             // x < 0: P (exp x - 1)
+	Softplus        // log(1 + exp x)
+	Mish            // x tanh(log(1 + exp x))
+	HardSwishAffine // P x max(0, min(1, x/6 + 1/2)) + Q
 	numActivations
 )
 
 var activationNames = [numActivations]string{"none", "relu", "leaky_relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh", "sigmoid",
-	"hard_sigmoid", "hard_swish", "clip", "elu", "softplus", "mish"}
+	"hard_sigmoid", "hard_swish", "clip", "elu", "softplus", "mish", "hard_swish_affine"}
 
 func (a Activation) String() string { return activationNames[a] }
 
@@ -81,6 +82,11 @@ func (a Act) Apply(x float64) float64 {
 			return 0
 		}
 		return x * clamp(x/6+0.5, 0, 1)
+	case HardSwishAffine:
+		if math.IsInf(x, -1) {
+			return q
+		}
+		return p*(x*clamp(x/6+0.5, 0, 1)) + q
 	case Clip:
 		return clamp(x, p, q)
 	case ELU:

@@ -11,8 +11,8 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// image is the view of an operand as the engine wants it: [N, H, W, C], contiguous. Images of another layout or with gaps are copied.
-type image struct {
+// convImage is the view of an operand as the engine wants it: [N, H, W, C], contiguous. Images of another layout or with gaps are copied.
+type convImage struct {
 	copier
 	scratch tensor.Tensor
 }
@@ -36,7 +36,7 @@ func last(l conv.Layout, t tensor.Tensor) tensor.Tensor {
 }
 
 // read returns the image contiguous.
-func (m *image) read(e *env, l conv.Layout, t *tensor.Tensor) tensor.Tensor {
+func (m *convImage) read(e *env, l conv.Layout, t *tensor.Tensor) tensor.Tensor {
 	v := last(l, *t)
 	if v.IsContiguous() {
 		return v
@@ -46,7 +46,7 @@ func (m *image) read(e *env, l conv.Layout, t *tensor.Tensor) tensor.Tensor {
 	return dst
 }
 
-func (m *image) room(s tensor.Spec) tensor.Tensor {
+func (m *convImage) room(s tensor.Spec) tensor.Tensor {
 	if m.scratch.Spec != s {
 		m.scratch = tensor.New(s.DType, s.Shape()...)
 	}
@@ -97,7 +97,7 @@ type convKernel struct {
 	isa      cpuinfo.ISA
 	args     engine.Args
 	half     half
-	x, y, r  image
+	x, y, r  convImage
 	res      []float32
 	vectors  [2][]float32
 }
@@ -221,6 +221,8 @@ func convAct(e *env, a ops.Act) (engine.Act, func([]float32)) {
 		act.Lo, act.Hi = a.P, a.Q
 	case ops.HardSwish:
 		act.Mode, act.P, act.Q = engine.Swish, 1.0/6, 0.5
+	case ops.HardSwishAffine:
+		act.Mode, act.P, act.Q, act.S, act.T = engine.SwishAffine, 1.0/6, 0.5, a.P, a.Q
 	case ops.LeakyReLU:
 		act.Mode, act.P = engine.Leaky, a.P
 	case ops.HardSigmoid:
@@ -305,7 +307,7 @@ type poolKernel struct {
 	out    int
 	args   engine.Args
 	half   half
-	x, y   image
+	x, y   convImage
 }
 
 func poolKernelFor(b *Backend, op conv.Pool, c ops.Call) kernel {

@@ -5,6 +5,7 @@ import (
 	"github.com/tessera-go/tessera/ops/attention"
 	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/elementwise"
+	"github.com/tessera-go/tessera/ops/image"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/ops/norm"
 	"github.com/tessera-go/tessera/ops/reduce"
@@ -77,6 +78,10 @@ func (b *Backend) choose(c ops.Call) kernel {
 		return convKernelFor(b, c)
 	case conv.Pool:
 		return poolKernelFor(b, op, c)
+	case image.Resize:
+		return resizeKernelFor(op, c)
+	case shape.Pad:
+		return padKernelFor(op, c)
 	case matmul.Op:
 		spec, _ := op.Problem(c.In, c.Out[0])
 		if _, err := form(spec, len(c.Const) > 1 && c.Const[1]); err != nil {

@@ -25,6 +25,7 @@ type Spec struct {
 type Act struct {
 	Mode   Mode
 	P, Q   float32
+	S, T   float32 // of SwishAffine
 	Lo, Hi float32 // limits, applied last
 }
 
@@ -37,6 +38,8 @@ const (
 	Linear Mode = linear // P x + Q
 	Swish  Mode = swish  // x times P x + Q limited to 0 and 1
 	Leaky  Mode = leaky  // max(x, 0) + P min(x, 0)
+
+	SwishAffine Mode = affine // Swish, then S x + T
 )
 
 // NoAct changes nothing.
@@ -484,7 +487,7 @@ func (p *Plan) Do(worker, job int) {
 
 	t := &sc.t
 	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.ph.k
-	t.lo, t.hi, t.p, t.q, t.mode = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode)
+	t.lo, t.hi, t.p, t.q, t.mode, t.s, t.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
 	sy, sx, oy, ox, stepY, stepX := s.SH, s.SW, 0, 0, 1, 1
 	if s.Transposed {
 		sy, sx, oy, ox, stepY, stepX = 1, 1, w.ph.oy, w.ph.ox, s.SH, s.SW
@@ -605,7 +608,7 @@ func (p *Plan) bare(sc *scratch, g, p0, p1, h, pixel, stepX int) {
 			if a.Residual != nil {
 				x += a.Residual[at+g*mg+ch]
 			}
-			x = finish(x, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode))
+			x = finish(x, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T)
 			if a.Store == nil {
 				a.Y[at+g*mg+ch] = x
 			} else {

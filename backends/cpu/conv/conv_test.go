@@ -34,14 +34,14 @@ func TestOffsets(t *testing.T) {
 		t.Skip("kernels in assembly exist for 64 bits")
 	}
 	var a tile
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 108, 112}, []uintptr{unsafe.Offsetof(a.a), unsafe.Offsetof(a.offs),
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 108, 112, 120, 124}, []uintptr{unsafe.Offsetof(a.a), unsafe.Offsetof(a.offs),
 		unsafe.Offsetof(a.b), unsafe.Offsetof(a.c), unsafe.Offsetof(a.init), unsafe.Offsetof(a.res), unsafe.Offsetof(a.ars), unsafe.Offsetof(a.ldc),
 		unsafe.Offsetof(a.ldr), unsafe.Offsetof(a.segs), unsafe.Offsetof(a.k), unsafe.Offsetof(a.cols), unsafe.Offsetof(a.lo), unsafe.Offsetof(a.hi),
-		unsafe.Offsetof(a.p), unsafe.Offsetof(a.q), unsafe.Offsetof(a.mode)})
+		unsafe.Offsetof(a.p), unsafe.Offsetof(a.q), unsafe.Offsetof(a.mode), unsafe.Offsetof(a.s), unsafe.Offsetof(a.t)})
 	var s strip
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88}, []uintptr{unsafe.Offsetof(s.x), unsafe.Offsetof(s.offs),
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88, 96, 100}, []uintptr{unsafe.Offsetof(s.x), unsafe.Offsetof(s.offs),
 		unsafe.Offsetof(s.w), unsafe.Offsetof(s.c), unsafe.Offsetof(s.init), unsafe.Offsetof(s.xs), unsafe.Offsetof(s.ldc), unsafe.Offsetof(s.taps),
-		unsafe.Offsetof(s.n), unsafe.Offsetof(s.lo), unsafe.Offsetof(s.hi), unsafe.Offsetof(s.p), unsafe.Offsetof(s.q), unsafe.Offsetof(s.mode)})
+		unsafe.Offsetof(s.n), unsafe.Offsetof(s.lo), unsafe.Offsetof(s.hi), unsafe.Offsetof(s.p), unsafe.Offsetof(s.q), unsafe.Offsetof(s.mode), unsafe.Offsetof(s.s), unsafe.Offsetof(s.t)})
 }
 
 func randomOf(rng *rand.Rand, n int) []float32 {
@@ -107,6 +107,7 @@ var actCases = []struct {
 	{ops.Act{Kind: ops.ReLU}, Act{Lo: 0, Hi: most}},
 	{ops.Act{Kind: ops.Clip, P: -1, Q: 6}, Act{Lo: -1, Hi: 6}},
 	{ops.Act{Kind: ops.HardSwish}, Act{Mode: Swish, P: 1.0 / 6, Q: 0.5, Lo: least, Hi: most}},
+	{ops.Act{Kind: ops.HardSwishAffine, P: 1.5, Q: -0.25}, Act{Mode: SwishAffine, P: 1.0 / 6, Q: 0.5, S: 1.5, T: -0.25, Lo: least, Hi: most}},
 	{ops.Act{Kind: ops.LeakyReLU, P: 0.1}, Act{Mode: Leaky, P: 0.1, Lo: least, Hi: most}},
 	{ops.Act{Kind: ops.HardSigmoid, P: 0.2, Q: 0.5}, Act{Mode: Linear, P: 0.2, Q: 0.5, Lo: 0, Hi: 1}},
 }

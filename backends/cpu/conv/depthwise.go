@@ -187,7 +187,7 @@ func (d *depthwise) Do(worker, job int) {
 	}
 	s := &sc.s
 	s.init = unsafe.Pointer(&d.init[0])
-	s.lo, s.hi, s.p, s.q, s.mode = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode)
+	s.lo, s.hi, s.p, s.q, s.mode, s.s, s.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
 	s.xs, s.ldc = d.sw*d.c*4, d.c*4
 	for y := y0; y < y1; y++ {
 		sp := d.ys[y]
@@ -236,7 +236,7 @@ func (d *depthwise) empty(sc *scratch, image, y int, r *run) {
 			row = a.Y[out : out+d.c]
 		}
 		for j, v := range d.init {
-			row[j] = finish(v, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode))
+			row[j] = finish(v, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T)
 		}
 		d.post(sc, out, 1)
 	}

@@ -31,6 +31,7 @@ type tile struct {
 	hi   float32
 	p, q float32
 	mode int
+	s, t float32
 }
 
 // strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.
@@ -52,6 +53,7 @@ type strip struct {
 	hi   float32
 	p, q float32
 	mode int
+	s, t float32
 }
 
 // The modes of tile and strip: what happens to a sum before it is limited.
@@ -60,6 +62,7 @@ const (
 	linear = 1 // p x + q
 	swish  = 2 // x max(0, min(1, p x + q)), 0 where the factor is
 	leaky  = 3 // max(x, 0) + p min(x, 0)
+	affine = 4 // swish, then s x + t
 )
 
 // kernels are the functions of one instruction set.
@@ -109,16 +112,19 @@ func heights[T any](n int, f func(h int) T) []T {
 func at(p unsafe.Pointer, off int) *float32 { return (*float32)(unsafe.Add(p, off)) }
 
 // finish applies mode and limits to a sum.
-func finish(x, lo, hi, p, q float32, mode int) float32 {
+func finish(x, lo, hi, p, q float32, mode int, s, t float32) float32 {
 	switch mode {
 	case linear:
 		x = p*x + q
-	case swish:
+	case swish, affine:
 		f := min(max(p*x+q, 0), 1)
 		if f == 0 {
 			x = 0
 		} else {
 			x *= f
+		}
+		if mode == affine {
+			x = s*x + t
 		}
 	case leaky:
 		if x < 0 {
@@ -163,7 +169,7 @@ func tileGo(p *tile, h int) {
 			if p.res != nil {
 				x += *at(p.res, i*p.ldr+4*j)
 			}
-			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode)
+			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
 		}
 	}
 }
@@ -182,7 +188,7 @@ func stripGo(p *strip, h int, maximum bool) {
 					x += v * *at(p.w, o[1]+4*j)
 				}
 			}
-			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode)
+			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
 		}
 	}
 	p.n = 0

@@ -88,7 +88,7 @@ func (f *file) tile256(h int) {
 			sums = append(sums, acc(i, v))
 		}
 	}
-	f.activate("Y", sums, [4]string{"Y12", "Y13", "Y14", "Y15"}, oP, oQ, oMode)
+	f.activate("Y", sums, [4]string{"Y12", "Y13", "Y14", "Y15"}, oP, oQ, oMode, oS, oT)
 	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
 	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
 	f.p("\tMOVQ %d(DI), AX", oC)
@@ -155,7 +155,7 @@ func (f *file) strip256(op string, h int) {
 	for i := 0; i < h; i++ {
 		sums = append(sums, acc(i))
 	}
-	f.activate("Y", sums, [4]string{"Y10", "Y11", "Y12", "Y13"}, sP, sQ, sMode)
+	f.activate("Y", sums, [4]string{"Y10", "Y11", "Y12", "Y13"}, sP, sQ, sMode, sS, sT)
 	f.p("\tMOVQ %d(DI), AX", sC)
 	f.p("\tADDQ DX, AX")
 	f.p("\tMOVQ %d(DI), CX", sLDC)

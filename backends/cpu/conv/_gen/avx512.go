@@ -125,7 +125,7 @@ func (f *file) tile512(h, nv int) {
 	if nv == 1 {
 		spare = areg[2]
 	}
-	f.activate("Z", sums, [4]string{breg(0), areg[0], areg[1], spare}, oP, oQ, oMode)
+	f.activate("Z", sums, [4]string{breg(0), areg[0], areg[1], spare}, oP, oQ, oMode, oS, oT)
 	// The sum is the second source, so that NaN comes through.
 	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
 	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
@@ -201,7 +201,7 @@ func (f *file) strip512(op string, h int) {
 	for i := 0; i < h; i++ {
 		sums = append(sums, acc(i))
 	}
-	f.activate("Z", sums, [4]string{"Z26", "Z27", "Z28", "Z29"}, sP, sQ, sMode)
+	f.activate("Z", sums, [4]string{"Z26", "Z27", "Z28", "Z29"}, sP, sQ, sMode, sS, sT)
 	f.p("\tMOVQ %d(DI), AX", sC)
 	f.p("\tADDQ DX, AX")
 	f.p("\tMOVQ %d(DI), CX", sLDC)
@@ -221,7 +221,7 @@ func (f *file) strip512(op string, h int) {
 }
 
 // activate applies the mode to registers; t are four that are free. Labels are unique because it stands once in a function.
-func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode int) {
+func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode, so, to int) {
 	xor := map[string]string{"Z": "VPXORD", "Y": "VXORPS"}[letter]
 	f.p("\tMOVQ %d(DI), CX", mode)
 	f.p("\tTESTQ CX, CX")
@@ -231,7 +231,7 @@ func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode in
 	f.p("\tJEQ leaky")
 	f.p("\tVBROADCASTSS %d(DI), %s", q, t[1])
 	f.p("\tCMPQ CX, $%d", modeSwish)
-	f.p("\tJEQ swish")
+	f.p("\tJGE swish")
 	for _, r := range regs {
 		f.p("\tVFMADD213PS %s, %s, %s", t[1], t[0], r)
 	}
@@ -253,6 +253,13 @@ func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode in
 			f.p("\tVCMPPS $4, %s, %s, %s", t[3], t[2], t[2])
 			f.p("\tVANDPS %s, %s, %s", t[2], r, r)
 		}
+	}
+	f.p("\tCMPQ CX, $%d", modeAffine)
+	f.p("\tJNE plain")
+	f.p("\tVBROADCASTSS %d(DI), %s", so, t[0])
+	f.p("\tVBROADCASTSS %d(DI), %s", to, t[1])
+	for _, r := range regs {
+		f.p("\tVFMADD213PS %s, %s, %s", t[1], t[0], r)
 	}
 	f.p("\tJMP plain")
 	f.p("leaky:")

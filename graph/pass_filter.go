@@ -1,0 +1,253 @@
+package graph
+
+import (
+	"math"
+
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/conv"
+	"github.com/tessera-go/tessera/ops/elementwise"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/ops/norm"
+	"github.com/tessera-go/tessera/ops/shape"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// foldFilters moves into a convolution what only changes its numbers: zeros that were padded around its image, and factors and terms of
+// channels behind it, which become part of a constant filter and its bias. Activations of transposed convolutions follow.
+func foldFilters(g *Graph, _ *passContext) (int, error) {
+	f := newFuser(g)
+	for i := range f.nodes {
+		if f.drop[i] {
+			continue
+		}
+		_ = f.padAt(i) || f.channelAffineAt(i) || f.transposedActAt(i)
+	}
+	return f.finish()
+}
+
+// padAt lets a convolution pad its image itself.
+func (f *fuser) padAt(i int) bool {
+	n := &f.nodes[i]
+	op, ok := n.op.(conv.Conv)
+	if !ok || op.XZero != 0 {
+		return false
+	}
+	m, made := f.maker(n.in[0])
+	if !made {
+		return false
+	}
+	pad, isPad := m.op.(shape.Pad)
+	if !isPad || pad.Mode != shape.PadConstant || pad.Value != 0 {
+		return false
+	}
+	first, spatial := 2, pad.Before.Len()-2
+	channel := 1
+	if op.Layout == conv.ChannelsLast {
+		first, channel = 1, pad.Before.Len()-1
+	}
+	for _, d := range []int{0, channel} {
+		if pad.Before.At(d) != 0 || pad.After.At(d) != 0 {
+			return false
+		}
+	}
+	for d := range spatial {
+		before, after := pad.Before.At(first+d), pad.After.At(first+d)
+		if before < 0 || after < 0 || op.Before[d] < 0 || op.After[d] < 0 {
+			return false
+		}
+		op.Before[d] += before
+		op.After[d] += after
+	}
+	f.replaceNode(i, op, append([]int{m.in[0]}, n.in[1:]...), m)
+	return true
+}
+
+// filter is a convolution whose numbers are constants and end with its bias.
+type filter struct {
+	node       *node
+	e          *matmul.Epilogue
+	op         ops.Op
+	with       func(matmul.Epilogue) ops.Op
+	layout     conv.Layout
+	transposed bool
+	groups     int
+	bias       int
+}
+
+func (f *fuser) filterOf(v int) (filter, bool) {
+	m, made := f.maker(v)
+	if !made || f.values[v].spec.DType != tensor.F32 {
+		return filter{}, false
+	}
+	t := filter{node: m, op: m.op}
+	switch op := m.op.(type) {
+	case conv.Conv:
+		t.e, t.layout, t.groups = &op.Epilogue, op.Layout, op.NumGroups()
+		t.with = func(e matmul.Epilogue) ops.Op { op.Epilogue = e; return op }
+	case conv.Transposed:
+		t.e, t.layout, t.groups, t.transposed = &op.Epilogue, op.Layout, op.NumGroups(), true
+		t.with = func(e matmul.Epilogue) ops.Op { op.Epilogue = e; return op }
+	default:
+		return filter{}, false
+	}
+	_, t.bias, _, _ = conv.Conv{Epilogue: *t.e}.Operands()
+	constant := func(v int) bool {
+		c := f.values[v].constant
+		return c != nil && c.Tensor.DType == tensor.F32
+	}
+	ok := !t.e.ColScale && t.e.Residual == matmul.NoResidual && t.e.Act.Kind == ops.NoActivation && constant(m.in[1]) && (t.bias < 0 || constant(m.in[t.bias]))
+	return t, ok
+}
+
+// channelAffineAt folds a constant factor and term of each channel.
+func (f *fuser) channelAffineAt(i int) bool {
+	n := &f.nodes[i]
+	if len(n.in) == 0 {
+		return false
+	}
+	spec := f.values[n.out[0]].spec
+	for side := range min(2, len(n.in)) {
+		if n.in[side] < 0 || f.values[n.in[side]].spec != spec {
+			continue
+		}
+		t, ok := f.filterOf(n.in[side])
+		if !ok {
+			continue
+		}
+		channels := t.layout.Channels(spec)
+		mul, add, ok := f.channelAffine(n, side, channels, spec, t.layout)
+		if !ok {
+			continue
+		}
+		w := f.values[t.node.in[1]].constant.Tensor
+		changed := false
+		for _, x := range mul {
+			changed = changed || x != 1
+		}
+		weights := t.node.in[1]
+		if changed {
+			w = w.Clone()
+			scaleFilter(w, mul, t)
+			weights = f.addConstant(n.name+".filter", w)
+		}
+		bias := make([]float32, channels)
+		old := make([]float64, channels)
+		if t.bias >= 0 {
+			old = f.values[t.node.in[t.bias]].constant.Tensor.Floats()
+		}
+		for c := range bias {
+			bias[c] = float32(old[c]*mul[c] + add[c])
+		}
+		e := *t.e
+		e.Bias = true
+		f.replaceNode(i, t.with(e), []int{t.node.in[0], weights, f.addConstant(n.name+".bias", tensor.Of(bias, channels))}, t.node)
+		return true
+	}
+	return false
+}
+
+func scaleFilter(w tensor.Tensor, mul []float64, t filter) {
+	data := tensor.Data[float32](&w)
+	taps := 1
+	for _, k := range w.Shape()[2:] {
+		taps *= k
+	}
+	for r := range w.Dims[0] {
+		for c := range w.Dims[1] {
+			out := r
+			if t.transposed { // [C, M / groups, ...]
+				out = r/(w.Dims[0]/t.groups)*w.Dims[1] + c
+			}
+			row := data[(r*w.Dims[1]+c)*taps:][:taps]
+			for j := range row {
+				row[j] = float32(float64(row[j]) * mul[out])
+			}
+		}
+	}
+}
+
+// channelAffine returns the factors and terms of a node that follows a convolution in operand side.
+func (f *fuser) channelAffine(n *node, side, channels int, image tensor.Spec, layout conv.Layout) (mul, add []float64, ok bool) {
+	fill := func(x float64) []float64 {
+		v := make([]float64, channels)
+		for i := range v {
+			v[i] = x
+		}
+		return v
+	}
+	if x, m, a, affine := f.affineOf(n); affine && x == n.in[side] {
+		return fill(m), fill(a), true
+	}
+	switch op := n.op.(type) {
+	case elementwise.Binary:
+		if op.F != elementwise.Add && op.F != elementwise.Mul && !(side == 0 && (op.F == elementwise.Sub || op.F == elementwise.Div)) {
+			return nil, nil, false
+		}
+		other := n.in[1-side]
+		if other < 0 {
+			return nil, nil, false
+		}
+		row, isVector := f.channelVector(other, image, layout)
+		if !isVector {
+			return nil, nil, false
+		}
+		v := f.values[row].constant.Tensor.Floats()
+		switch op.F {
+		case elementwise.Add:
+			return fill(1), v, true
+		case elementwise.Mul:
+			return v, fill(0), true
+		case elementwise.Sub:
+			for i := range v {
+				v[i] = -v[i]
+			}
+			return fill(1), v, true
+		default:
+			for i := range v {
+				if v[i] == 0 {
+					return nil, nil, false
+				}
+				v[i] = 1 / v[i]
+			}
+			return v, fill(0), true
+		}
+	case norm.Batch:
+		if side != 0 || layout != conv.ChannelsFirst {
+			return nil, nil, false
+		}
+		var p [4][]float64
+		for i, v := range n.in[1:5] {
+			if v < 0 || f.values[v].constant == nil {
+				return nil, nil, false
+			}
+			p[i] = f.values[v].constant.Tensor.Floats()
+		}
+		mul, add = fill(0), fill(0)
+		for c := range channels {
+			mul[c] = p[0][c] / math.Sqrt(p[3][c]+float64(op.Eps))
+			add[c] = p[1][c] - p[2][c]*mul[c]
+		}
+		return mul, add, true
+	}
+	return nil, nil, false
+}
+
+// transposedActAt gives a transposed convolution the activation that follows it.
+func (f *fuser) transposedActAt(i int) bool {
+	n := &f.nodes[i]
+	act, ok := n.op.(elementwise.Activate)
+	if !ok {
+		return false
+	}
+	m, made := f.maker(n.in[0])
+	if !made || f.values[n.in[0]].spec.DType != tensor.F32 {
+		return false
+	}
+	op, ok := m.op.(conv.Transposed)
+	if !ok || op.Epilogue.Act.Kind != ops.NoActivation || op.Epilogue.Residual == matmul.ResidualAfter {
+		return false
+	}
+	op.Epilogue.Act = act.Act
+	f.replaceNode(i, op, m.in, m)
+	return true
+}
