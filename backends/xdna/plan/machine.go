@@ -79,6 +79,7 @@ var kernels = map[string]map[string]struct{ macs, extra float64 }{
 		"int8-int16": {0, 0.15576},
 		"int8-int32": {0, 0.26685},
 		"bf16-bf16":  {0, 0.12716},
+		"bf16-f32":   {0, 0.26685}, // not published: as much C as int8-int32
 	},
 	"xdna2": {
 		"int8-int8":  {0, 0.07217},
@@ -91,6 +92,10 @@ var kernels = map[string]map[string]struct{ macs, extra float64 }{
 		"bf16-bfp16": {400, 0.09052},
 		// Nothing is converted.
 		"bfp16-bfp16": {0, 0.09052},
+		// f32 output is not published: as much C as int8-int32.
+		"bf16-f32":        {170.06, 0.15827},
+		"bf16-bfp16-f32":  {400, 0.15827},
+		"bfp16-bfp16-f32": {0, 0.15827},
 	},
 }
 

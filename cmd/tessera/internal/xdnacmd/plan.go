@@ -2,13 +2,16 @@ package xdnacmd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tessera-go/tessera/backends/xdna"
 	"github.com/tessera-go/tessera/backends/xdna/plan"
+	"github.com/tessera-go/tessera/backends/xdna/txn"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 )
 
@@ -16,9 +19,11 @@ var _ = add(planCommand)
 
 type planFlags struct {
 	designFlags
-	sizes   string
-	emulate bool
-	json    bool
+	sizes    string
+	emulate  bool
+	manifest string
+	config   string
+	json     bool
 }
 
 func planCommand() *cobra.Command {
@@ -40,6 +45,8 @@ emulator's simulated time instead of the model.`,
 	fl.StringVar(&f.design, "design", "paper", "paper: designs of the paper's kind; best: all that the planner knows")
 	fl.StringVar(&f.sizes, "sizes", "", "products of a program, `MxNxK[,...]` in order: choose for their total time")
 	fl.BoolVar(&f.emulate, "emulate", false, "measure by the emulator instead of the model")
+	fl.StringVar(&f.manifest, "manifest", "", "write the manifest that an xclbin for this design needs to `FILE`")
+	fl.StringVar(&f.config, "config", "", "write the design's configuration, as control code in text, to `FILE`")
 	fl.BoolVar(&f.json, "json", false, "print one JSON document")
 	return cmd
 }
@@ -181,6 +188,9 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 		}
 		out.Published = append(out.Published, publishedRow{r.Rank, tileJSON(r.Tile()), r.KMT, sizeJSON(r.Size()), r.TOPS, r.Size().Ops() / sec / 1e12})
 	}
+	if err := f.writeDesign(d); err != nil {
+		return err
+	}
 	if f.json {
 		return cli.PrintJSON(w, out)
 	}
@@ -211,4 +221,32 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 		tw.Flush()
 	}
 	return nil
+}
+
+// writeDesign writes the files that somebody who compiles an xclbin for the design needs.
+func (f *planFlags) writeDesign(d plan.Design) error {
+	if f.manifest == "" && f.config == "" {
+		return nil
+	}
+	b, err := d.Build()
+	if err != nil {
+		return err
+	}
+	if f.manifest != "" {
+		if err := writeFile(f.manifest, func(w io.Writer) error {
+			enc := json.NewEncoder(w)
+			enc.SetIndent("", "  ")
+			return enc.Encode(xdna.Manifest(b))
+		}); err != nil {
+			return err
+		}
+	}
+	if f.config == "" {
+		return nil
+	}
+	cfg, err := b.Config()
+	if err != nil {
+		return err
+	}
+	return writeFile(f.config, func(w io.Writer) error { return txn.Format(w, cfg) })
 }

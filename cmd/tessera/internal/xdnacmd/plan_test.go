@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/backends/xdna/amdxdna"
+	"github.com/tessera-go/tessera/backends/xdna/txn"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 )
 
@@ -56,6 +58,22 @@ func TestPlanCommand(t *testing.T) {
 	out, err = xdnaRun(t, "plan", "--device", "xdna", "--dtype", "bf16-bf16", "--design", "best", "--sizes", "512x1024x1024,512x4096x1024", "--json")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, decode(t, out)["configurations"])
+
+	m, c := filepath.Join(t.TempDir(), "m.json"), filepath.Join(t.TempDir(), "c.txt")
+	_, err = xdnaRun(t, "plan", "--device", "xdna2", "--dtype", "int8-int8", "--manifest", m, "--config", c)
+	require.NoError(t, err)
+	file, err := os.Open(m)
+	require.NoError(t, err)
+	defer file.Close()
+	man, err := amdxdna.ReadManifest(file)
+	require.NoError(t, err)
+	require.Equal(t, amdxdna.Dims{M: 144, K: 72, N: 144}, man.Tile)
+	text, err := os.Open(c)
+	require.NoError(t, err)
+	defer text.Close()
+	prog, err := txn.Parse(text)
+	require.NoError(t, err)
+	require.NotEmpty(t, prog.List)
 
 	out, err = xdnaRun(t, "plan", "--dtype", "int8-int16")
 	require.NoError(t, err)
