@@ -17,9 +17,9 @@ func TestPicturesInBothFormats(t *testing.T) {
 		"depth":    Depth{Title: "t", Analytic: []XY{{X: 56, Y: 1}, {X: 224, Y: 3}}, Chosen: 224}.Draw(),
 	} {
 		var svg, raster bytes.Buffer
-		require.NoError(t, Write(p, "svg", &svg), name)
+		require.NoError(t, Write(p, ".svg", &svg), name)
 		require.Contains(t, svg.String(), "<svg", name)
-		require.NoError(t, Write(p, "png", &raster), name)
+		require.NoError(t, Write(p, ".png", &raster), name)
 		img, err := png.Decode(&raster)
 		require.NoError(t, err, name)
 		require.Greater(t, img.Bounds().Dx(), 100)
@@ -36,7 +36,7 @@ func TestPicturesInBothFormats(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	for _, f := range Formats {
-		ext, err := Format("picture." + f)
+		ext, err := Format("picture" + f)
 		require.NoError(t, err)
 		require.Contains(t, ext, f)
 	}
