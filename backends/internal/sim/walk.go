@@ -1,6 +1,9 @@
 package sim
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // Dim is one dimension of a walk, in 32-bit words.
 type Dim struct {
@@ -27,7 +30,7 @@ type Walk struct {
 	addr  int // word address of the current run's start, ignoring padding
 	pad   int // number of dims whose index stands in padding
 
-	lo, hi int // bounding box in words, hi exclusive
+	lo, hi int64 // bounding box in words, hi exclusive; 64 bits, because a wild pattern reaches far beyond any memory
 }
 
 // Start begins a walk of length words. It keeps no reference to dims.
@@ -69,50 +72,50 @@ func (w *Walk) Start(base, length int, dims []Dim) {
 }
 
 // box computes the smallest and largest word addresses of a walk of length words. Steps are not negative, so the smallest is the base.
-func (w *Walk) box(length int) (lo, hi int) {
+func (w *Walk) box(length int) (lo, hi int64) {
+	base := int64(w.base)
 	if length <= 0 {
-		return w.base, w.base
+		return base, base
 	}
-	span := [7]int{w.run}
+	span := [7]int64{int64(w.run)}
 	for i := range w.n {
 		d := w.dims[i]
 		if d.Size == 0 || i == w.n-1 {
-			span[i+1] = 0
 			break
 		}
-		span[i+1] = span[i] * (d.Before + d.Size + d.After)
+		span[i+1] = span[i] * int64(d.Before+d.Size+d.After)
 	}
-	far := w.reach(w.n, length, &span)
+	far := w.reach(w.n, int64(length), &span)
 	if far < 0 {
-		return w.base, w.base
+		return base, base
 	}
-	return w.base, w.base + far + 1
+	return base, base + far + 1
 }
 
 // reach is the largest address offset among the first length words of dims[:n], or -1 if all of them are padding.
-func (w *Walk) reach(n, length int, span *[7]int) int {
+func (w *Walk) reach(n int, length int64, span *[7]int64) int64 {
 	if length <= 0 {
 		return -1
 	}
 	if n == 0 {
-		return min(length, w.run) - 1
+		return min(length, int64(w.run)) - 1
 	}
 	d := w.dims[n-1]
-	inner := span[n-1]
+	inner, before, step := span[n-1], int64(d.Before), int64(d.Step)
 	full, rest := length/inner, length%inner
-	size := d.Size
+	size := int64(d.Size)
 	if size == 0 {
 		size = full + 1
 	}
-	best := -1
-	if whole := min(full-d.Before, size); whole > 0 {
+	best := int64(-1)
+	if whole := min(full-before, size); whole > 0 {
 		if r := w.reach(n-1, inner, span); r >= 0 {
-			best = (whole-1)*d.Step + r
+			best = (whole-1)*step + r
 		}
 	}
-	if at := full - d.Before; rest > 0 && at >= 0 && at < size {
+	if at := full - before; rest > 0 && at >= 0 && at < size {
 		if r := w.reach(n-1, rest, span); r >= 0 {
-			best = max(best, at*d.Step+r)
+			best = max(best, at*step+r)
 		}
 	}
 	return best
@@ -124,8 +127,10 @@ func (w *Walk) Left() int { return w.left }
 // Total is the length of the walk in words.
 func (w *Walk) Total() int { return w.total }
 
-// Box returns the bounds of the byte addresses touched, hi exclusive.
-func (w *Walk) Box() (lo, hi int) { return 4 * w.lo, 4 * w.hi }
+// Box returns the bounds of the byte addresses touched, hi exclusive and at most the largest int.
+func (w *Walk) Box() (lo, hi int) {
+	return int(min(4*w.lo, math.MaxInt)), int(min(4*w.hi, math.MaxInt))
+}
 
 // Run is the number of bytes that lie in one piece in memory.
 func (w *Walk) Run() int { return 4 * w.run }

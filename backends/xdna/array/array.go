@@ -316,7 +316,7 @@ func (a *Array) atRest() error {
 // hostAt finds the host buffer that holds a device address.
 func (a *Array) hostAt(addr uint64) (*hostBuffer, int) {
 	for i := range a.host {
-		if h := &a.host[i]; addr >= h.base && addr < h.base+hostStride {
+		if h := &a.host[i]; addr >= h.base && addr-h.base < uint64(len(h.mem.Data)) {
 			return h, int(addr - h.base)
 		}
 	}

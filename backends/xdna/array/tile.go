@@ -2,6 +2,7 @@ package array
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/tessera-go/tessera/backends/internal/sim"
 	"github.com/tessera-go/tessera/backends/xdna/device"
@@ -233,6 +234,9 @@ func (t *tile) load(c *channel, id int) *descriptor {
 		return nil
 	case b.pat.Length == 0:
 		c.fault(id, "length is 0")
+		return nil
+	case b.pat.Length > math.MaxInt/4:
+		c.fault(id, "length of %d words is more than this host can address", b.pat.Length)
 		return nil
 	}
 	b.next = -1
