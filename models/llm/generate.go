@@ -39,6 +39,11 @@ type GenerateOptions struct {
 	Overflow Overflow
 	Keep     int // first tokens that survive a shift (a system prompt)
 
+	// Draft is a smaller model of the same vocabulary that guesses DraftTokens tokens (0: 4) ahead, which this model then checks in one
+	// evaluation. The text is distributed as without it; greedy, it is the same text.
+	Draft       *Model
+	DraftTokens int
+
 	Stats *Stats // filled as generation goes on
 }
 
@@ -57,6 +62,8 @@ type Stats struct {
 	Prefill time.Duration
 	Decode  time.Duration // from the first token to the last
 	Reason  string        // why it ended: "end", "length", "context", "stop", "caller", "error"
+
+	Guessed, Accepted int // tokens of the draft model
 }
 
 // PrefillRate returns tokens of the prompt a second.
@@ -125,89 +132,58 @@ func (s *Session) GenerateIDs(ctx context.Context, prompt []int32, o GenerateOpt
 }
 
 func (s *Session) generate(ctx context.Context, prompt []int32, o *GenerateOptions, yield func(Token, error) bool) error {
-	sampler, err := sample.New(o.Sampling)
-	if err != nil {
-		return err
-	}
 	if o.Keep < 0 || o.Keep >= s.p.lim.context {
 		return fmt.Errorf("llm: %d tokens to keep in a context of %d", o.Keep, s.p.lim.context)
 	}
-	stats := o.Stats
-	start := time.Now()
-	if len(prompt) == 0 && (s.Len() == 0 || s.logits == nil) {
+	e, err := newEmitter(s.m, o, s.Len() == 0 && onlySpecial(s.m.Tokenizer, prompt), yield)
+	if err != nil {
+		return err
+	}
+	if len(prompt) == 0 && s.Len() == 0 {
 		return errors.New("llm: the prompt is empty and the model has no token to begin with")
 	}
-	first := s.Len() == 0
-	sampler.Accept(s.tokens...)
-	sampler.Accept(s.pending...)
+	e.sampler.Accept(s.Tokens()...)
+	e.sampler.Accept(prompt...)
+	if n := len(s.tokens); len(prompt) == 0 && len(s.pending) == 0 && s.logits == nil {
+		s.tokens, s.pending = s.tokens[:n-1], []int32{s.tokens[n-1]} // its logits are needed again
+	}
 	if err := s.Eval(ctx, prompt...); err != nil {
 		return err
 	}
-	sampler.Accept(prompt...)
-	stats.Prefill = time.Since(start)
-
-	text := s.m.Tokenizer.Stream(first && onlySpecial(s.m.Tokenizer, prompt))
-	hold := &stopper{stops: slices.DeleteFunc(slices.Clone(o.Stop), func(s string) bool { return s == "" })}
-	start = time.Now()
-	finish := func(reason string) {
-		stats.Reason = reason
+	o.Stats.Prefill = time.Since(e.start)
+	e.start = time.Now()
+	if o.Draft != nil {
+		return s.speculate(ctx, e)
 	}
 	for {
-		id, err := sampler.Sample(s.logits)
+		id, err := e.sampler.Sample(s.logits)
 		if err != nil {
 			return err
 		}
-		if s.m.Tokenizer.IsEnd(id) && !o.IgnoreEnd {
-			finish("end")
-			if rest := hold.flush(text.Flush()); rest != "" {
-				yield(Token{ID: id, Text: rest}, nil)
-			}
-			return nil
-		}
-		token := Token{ID: id}
-		if o.LogProbs || o.Top > 0 {
-			token.LogProb = float64(s.logits[id]) - sample.LogSumExp(s.logits)
-			if o.Top > 0 {
-				token.Top = sample.Top(s.logits, o.Top)
-			}
-		}
-		sampler.Accept(id)
-		stats.Tokens = append(stats.Tokens, id)
-		stats.Decode = time.Since(start)
-		var stopped bool
-		token.Text, stopped = hold.push(text.Push(id))
-		reason := ""
-		switch {
-		case stopped:
-			reason = "stop"
-		case o.MaxTokens > 0 && len(stats.Tokens) >= o.MaxTokens:
-			reason = "length"
-		case s.Room() == 0 && o.Overflow == Stop:
-			reason = "context"
-		}
-		if reason != "" && !stopped {
-			token.Text += hold.flush("")
-		}
-		if s.Room() == 0 && reason == "" {
-			if err := s.shift(ctx, o.Keep); err != nil {
-				return err
-			}
-		}
-		if s.Room() > 0 {
-			s.pending = append(s.pending, id)
-		}
-		if !yield(token, nil) {
-			finish("caller")
-			return nil
-		}
-		if reason != "" {
-			finish(reason)
-			return nil
+		done, err := s.say(ctx, e, id, s.logits)
+		if done || err != nil {
+			return err
 		}
 		if err := s.Eval(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// say emits a token and keeps it as pending, making room for it as asked. End tokens are not kept.
+func (s *Session) say(ctx context.Context, e *emitter, id int32, logits []float32) (done bool, err error) {
+	if s.Room() == 0 && e.o.Overflow == Shift {
+		// The logits would be overwritten.
+		logits = slices.Clone(logits)
+		if err := s.shift(ctx, e.o.Keep); err != nil {
+			return false, err
+		}
+	}
+	room := s.Room()
+	if room > 0 && (e.o.IgnoreEnd || !s.m.Tokenizer.IsEnd(id)) {
+		s.pending = append(s.pending, id)
+	}
+	return e.emit(id, logits, room), nil
 }
 
 // shift makes room in a full context: behind the first keep tokens the older half is forgotten, and the newer half is read again, as

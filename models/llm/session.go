@@ -133,12 +133,15 @@ func (s *Session) Rewind(n int) error {
 	if n < 0 || n > s.Len() {
 		return fmt.Errorf("llm: rewind to %d of %d tokens", n, s.Len())
 	}
+	if n < len(s.tokens) {
+		s.logits = nil // they were those of a token that is gone
+	}
 	s.pending = s.pending[:max(0, n-len(s.tokens))]
 	s.tokens = s.tokens[:min(n, len(s.tokens))]
 	return nil
 }
 
-// Logits returns those of the last token that was evaluated. They are valid until the next evaluation.
+// Logits returns those of the last token that was evaluated, nil after a rewind. They are valid until the next evaluation.
 func (s *Session) Logits() []float32 { return s.logits }
 
 // Eval reads tokens and leaves the logits of the last one in Logits. If the context is too short nothing is read and the error is a

@@ -1,0 +1,244 @@
+package llm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/llm/llmtest"
+	"github.com/tessera-go/tessera/models/sample"
+)
+
+func TestSaveLoadFork(t *testing.T) {
+	m := embedded(t, llm.Options{})
+	ctx := context.Background()
+	whole, _ := collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 16}))
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	first, _ := collect(t, s.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 6}))
+	require.NoError(t, s.Eval(ctx))
+	var saved bytes.Buffer
+	require.NoError(t, s.Save(&saved))
+
+	f, err := s.Fork()
+	require.NoError(t, err)
+	rest, _ := collect(t, f.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 10}))
+	require.Equal(t, whole, slices.Concat(first, rest))
+	require.Equal(t, 3+6, s.Len(), "the original stays where it was")
+	require.NoError(t, f.Close())
+
+	other := embedded(t, llm.Options{}) // another process would be no different
+	l, err := other.NewSession()
+	require.NoError(t, err)
+	require.NoError(t, l.Eval(ctx, 5, 6, 7))
+	require.NoError(t, l.Load(ctx, bytes.NewReader(saved.Bytes())))
+	require.Equal(t, s.Tokens(), l.Tokens())
+	rest, _ = collect(t, l.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 10}))
+	require.Equal(t, whole, slices.Concat(first, rest))
+
+	// Damaged files are refused, and what the session has read stays.
+	require.NoError(t, l.Rewind(0))
+	want := logitsOf(t, l, 5, 6, 7)
+	data := saved.Bytes()
+	var ce *llm.CacheError
+	for n := 0; n < len(data); n += 1 + n/40 {
+		require.ErrorAs(t, l.Load(ctx, bytes.NewReader(data[:n])), &ce, "cut at byte %d", n)
+	}
+	for _, at := range []int{0, 4, 8, 12, 15, 16, 40, len(data) / 2, len(data) - 1} {
+		bad := slices.Clone(data)
+		bad[at] ^= 0x40
+		require.ErrorAs(t, l.Load(ctx, bytes.NewReader(bad)), &ce, "byte %d", at)
+	}
+	require.Equal(t, []int32{5, 6, 7}, l.Tokens())
+	require.NoError(t, l.Rewind(2))
+	require.InDeltaSlice(t, want, logitsOf(t, l, 7), 1e-4)
+	m2 := random(t, llmtest.Small("llama", false), llm.Options{})
+	x, err := m2.NewSession()
+	require.NoError(t, err)
+	require.ErrorContains(t, x.Load(ctx, bytes.NewReader(data)), "another model")
+	require.ErrorContains(t, x.Load(ctx, failing{}), "disk on fire")
+	require.ErrorContains(t, s.Save(failing{}), "disk on fire")
+	var none bytes.Buffer
+	require.NoError(t, s.Rewind(0))
+	require.NoError(t, s.Save(&none))
+	require.NoError(t, l.Load(ctx, &none))
+	require.Zero(t, l.Len())
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error)  { return 0, errors.New("disk on fire") }
+func (failing) Write([]byte) (int, error) { return 0, errors.New("disk on fire") }
+
+// Sequences that are decoded together get the logits that each gets alone, whoever joins and leaves.
+func TestBatch(t *testing.T) {
+	for _, arch := range []string{"llama", "gemma3", "gpt2"} {
+		m := random(t, llmtest.Small(arch, false), llm.Options{Chunk: 5})
+		ctx := context.Background()
+		b, err := m.NewBatch(3)
+		require.NoError(t, err)
+		alone := func(ids []int32) []float32 {
+			s, err := m.NewSession()
+			require.NoError(t, err)
+			defer s.Close()
+			return logitsOf(t, s, ids...)
+		}
+		check := func(seqs ...*llm.Sequence) {
+			t.Helper()
+			for i, q := range seqs {
+				require.InDeltaSlice(t, alone(q.Tokens()), q.Logits(), 2e-4, "%s, sequence %d", arch, i)
+			}
+		}
+		ids := prompt()
+		x, err := b.Add(ctx, ids[:12])
+		require.NoError(t, err)
+		y, err := b.Add(ctx, ids[5:8])
+		require.NoError(t, err)
+		check(x, y)
+		require.NoError(t, x.Push(100))
+		require.ErrorContains(t, x.Push(100), "waits for Step")
+		require.NoError(t, y.Push(200))
+		require.NoError(t, b.Step(ctx))
+		check(x, y)
+		z, err := b.Add(ctx, ids[2:9])
+		require.NoError(t, err)
+		_, err = b.Add(ctx, ids)
+		require.ErrorContains(t, err, "has its 3 sequences")
+		require.NoError(t, z.Push(7)) // x and y wait
+		require.NoError(t, b.Step(ctx))
+		check(x, y, z)
+		x.Remove()
+		require.ErrorIs(t, x.Push(3), llm.ErrClosed)
+		require.Equal(t, 2, b.Len())
+		require.NoError(t, z.Push(50))
+		require.NoError(t, y.Push(51))
+		require.NoError(t, b.Step(ctx))
+		check(y, z)
+		w, err := b.Add(ctx, ids[:4])
+		require.NoError(t, err)
+		require.NoError(t, w.Push(9))
+		require.NoError(t, b.Step(ctx))
+		check(y, z, w)
+		require.NoError(t, b.Step(ctx), "nothing waits")
+		require.Error(t, w.Push(9999))
+		require.NoError(t, b.Close())
+	}
+}
+
+func TestGenerateBatch(t *testing.T) {
+	m := embedded(t, llm.Options{})
+	ctx := context.Background()
+	prompts := []string{"The prince said", "It was", "Pierre", "The army of the", "Natasha"}
+	o := llm.GenerateOptions{MaxTokens: 9, Stop: []string{"Emperor's"}}
+	want, got := make([]string, len(prompts)), make([]string, len(prompts))
+	for i, p := range prompts {
+		_, want[i] = collect(t, m.Generate(ctx, p, o))
+	}
+	for token, err := range m.GenerateBatch(ctx, prompts, 2, o) {
+		require.NoError(t, err)
+		got[token.Index] += token.Text
+	}
+	require.Equal(t, want, got)
+	n := 0
+	for _, err := range m.GenerateBatch(ctx, prompts, 0, o) {
+		require.NoError(t, err)
+		if n++; n == 7 {
+			break
+		}
+	}
+	for _, err := range m.GenerateBatch(ctx, nil, 0, o) {
+		require.NoError(t, err)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	var failed error
+	for _, err := range m.GenerateBatch(cancelled, prompts, 2, o) {
+		failed = err
+	}
+	require.ErrorIs(t, failed, context.Canceled)
+}
+
+// With a draft model the greedy text is the same, whatever the draft is worth.
+func TestSpeculativeGreedy(t *testing.T) {
+	m := embedded(t, llm.Options{})
+	ctx := context.Background()
+	for _, p := range []string{"The prince said", "It was in July, 1805", "Pierre"} {
+		want, text := collect(t, m.Generate(ctx, p, llm.GenerateOptions{MaxTokens: 30}))
+		var stats llm.Stats
+		// The model as its own draft: every guess is right.
+		got, said := collect(t, m.Generate(ctx, p, llm.GenerateOptions{MaxTokens: 30, Draft: m, DraftTokens: 5, Stats: &stats}))
+		require.Equal(t, want, got)
+		require.Equal(t, text, said)
+		require.Greater(t, stats.Accepted, 15)
+		require.GreaterOrEqual(t, stats.Guessed, stats.Accepted)
+	}
+
+	big := random(t, llmtest.Small("llama", false), llm.Options{})
+	small := random(t, llmtest.Shape{Arch: "llama", Vocab: 389, Context: 40, Dim: 32, FFN: 32, Layers: 1, Heads: 2, KVHeads: 2, Seed: 3}, llm.Options{})
+	s, err := big.NewSession()
+	require.NoError(t, err)
+	o := llm.GenerateOptions{MaxTokens: 60, IgnoreEnd: true}
+	want, _ := collect(t, s.GenerateIDs(ctx, prompt(), o))
+	require.NoError(t, s.Rewind(0))
+	o.Draft = small // its context ends long before the text does
+	got, _ := collect(t, s.GenerateIDs(ctx, prompt(), o))
+	require.Equal(t, want, got)
+	require.Equal(t, slices.Concat(prompt(), want), s.Tokens())
+
+	// A caller that leaves finds the session where it left.
+	require.NoError(t, s.Rewind(0))
+	o.Draft = big
+	var part []int32
+	for token, err := range s.GenerateIDs(ctx, prompt(), o) {
+		require.NoError(t, err)
+		if part = append(part, token.ID); len(part) == 7 {
+			break
+		}
+	}
+	require.Equal(t, slices.Concat(prompt(), want[:7]), s.Tokens())
+	o.Draft, o.MaxTokens = nil, 20
+	rest, _ := collect(t, s.GenerateIDs(ctx, nil, o))
+	require.Equal(t, want[:27], append(part, rest...))
+
+	o.Draft = m
+	for _, err := range s.GenerateIDs(ctx, []int32{5}, o) {
+		require.ErrorContains(t, err, "another vocabulary")
+	}
+}
+
+// Drawn tokens have the distribution that they have without a draft.
+func TestSpeculativeDistribution(t *testing.T) {
+	big := random(t, llmtest.Small("llama", false), llm.Options{})
+	small := random(t, llmtest.Shape{Arch: "llama", Vocab: 389, Context: 96, Dim: 32, FFN: 32, Layers: 1, Heads: 2, KVHeads: 2, Seed: 3}, llm.Options{})
+	ctx := context.Background()
+	s, err := big.NewSession()
+	require.NoError(t, err)
+	const runs = 1500
+	count := func(draft *llm.Model) map[string]int {
+		counts := map[string]int{}
+		for i := range runs {
+			_, err := s.EvalShared(ctx, prompt()[:6])
+			require.NoError(t, err)
+			o := llm.GenerateOptions{MaxTokens: 3, IgnoreEnd: true, Draft: draft, DraftTokens: 2, Sampling: sample.Options{Temperature: 1, TopK: 3, Seed: uint64(i)}}
+			ids, _ := collect(t, s.GenerateIDs(ctx, nil, o))
+			require.Len(t, ids, 3)
+			counts[fmt.Sprint("second ", ids[1])]++
+			counts[fmt.Sprint("third ", ids[2])]++
+		}
+		return counts
+	}
+	plain, guessed := count(nil), count(small)
+	for what, n := range plain {
+		if n > 60 {
+			// Five standard deviations of the difference of two counts.
+			require.InDelta(t, n, guessed[what], 5*math.Sqrt(float64(2*n)), what)
+		}
+	}
+}

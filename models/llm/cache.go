@@ -1,0 +1,195 @@
+package llm
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// A saved session is, little-endian: the magic number, a version, the model's fingerprint, the number of tokens, the tokens, the rows of
+// the cache (for each layer keys then values, for each head the rows of all tokens), and the CRC-32 of all that.
+const (
+	cacheMagic   = "TSKV"
+	cacheVersion = 1
+)
+
+// CacheError says why a saved session cannot be used.
+type CacheError struct{ Reason string }
+
+func (e *CacheError) Error() string { return "saved session: " + e.Reason }
+
+// fingerprint tells models apart whose caches must not be mixed: by shape, and by a sample of every weight.
+func (m *Model) fingerprint() uint32 {
+	h := crc32.NewIEEE()
+	c := m.Config
+	fmt.Fprint(h, c.Arch, c.Vocab, c.Dim, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.ValDim, m.opts.CacheType)
+	names := []string{"token_embd.weight", "output_norm.weight"}
+	for i := range c.Layers {
+		names = append(names, fmt.Sprintf("blk.%d.attn_norm.weight", i), fmt.Sprintf("blk.%d.ffn_down.weight", i))
+	}
+	for _, n := range names {
+		if t, err := m.w.src.Tensor(n); err == nil {
+			raw := t.Raw()
+			_, _ = h.Write(raw[:min(len(raw), 4096)])
+		}
+	}
+	return h.Sum32()
+}
+
+// blocks calls f with the bytes of the first n rows of every head of every cache, in the order of the format.
+func (s *Session) blocks(n int, f func(rows []byte) error) error {
+	for i, t := range s.caches {
+		raw := t.Raw()
+		row := len(raw) / t.Dims[0]
+		for h := range s.m.Config.KVHeads[i/2] {
+			at := h * s.p.lim.context * row
+			if err := f(raw[at : at+n*row]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Save writes the tokens that have been read with their keys and values, so that a later session, also of another process, can go on
+// without reading them again.
+func (s *Session) Save(w io.Writer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.exe == nil {
+		return ErrClosed
+	}
+	buffered := bufio.NewWriterSize(w, 1<<20)
+	sum := crc32.NewIEEE()
+	out := io.MultiWriter(buffered, sum)
+	head := append([]byte(cacheMagic), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	le := binary.LittleEndian
+	le.PutUint32(head[4:], cacheVersion)
+	le.PutUint32(head[8:], s.m.fingerprint())
+	le.PutUint32(head[12:], uint32(len(s.tokens)))
+	for _, id := range s.tokens {
+		head = le.AppendUint32(head, uint32(id))
+	}
+	_, err := out.Write(head)
+	if err == nil {
+		err = s.blocks(len(s.tokens), func(rows []byte) error { _, err := out.Write(rows); return err })
+	}
+	if err == nil {
+		_, err = buffered.Write(le.AppendUint32(nil, sum.Sum32()))
+	}
+	return errors.Join(err, buffered.Flush())
+}
+
+// Load replaces what the session has read by a saved session of the same model. The last token is evaluated again, so that Logits are
+// there. After an error the session is as it was.
+func (s *Session) Load(ctx context.Context, r io.Reader) error {
+	tokens, err := s.load(r)
+	if err != nil {
+		return err
+	}
+	s.pending = nil
+	if len(tokens) == 0 {
+		s.tokens = nil
+		return nil
+	}
+	s.tokens = tokens[:len(tokens)-1]
+	return s.Eval(ctx, tokens[len(tokens)-1])
+}
+
+func (s *Session) load(r io.Reader) ([]int32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.exe == nil {
+		return nil, ErrClosed
+	}
+	sum := crc32.NewIEEE()
+	in := io.TeeReader(bufio.NewReaderSize(r, 1<<20), sum)
+	le := binary.LittleEndian
+	take := func(b []byte, what string) error {
+		if _, err := io.ReadFull(in, b); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return &CacheError{"it ends in " + what}
+			}
+			return err
+		}
+		return nil
+	}
+	var head [16]byte
+	if err := take(head[:], "its header"); err != nil {
+		return nil, err
+	}
+	switch {
+	case string(head[:4]) != cacheMagic:
+		return nil, &CacheError{fmt.Sprintf("magic number %q, %q is right", head[:4], cacheMagic)}
+	case le.Uint32(head[4:]) != cacheVersion:
+		return nil, &CacheError{fmt.Sprintf("version %d, %d can be read", le.Uint32(head[4:]), cacheVersion)}
+	case le.Uint32(head[8:]) != s.m.fingerprint():
+		return nil, &CacheError{"it belongs to another model or cache type"}
+	}
+	n := le.Uint32(head[12:])
+	if n > uint32(s.p.lim.context) {
+		return nil, &CacheError{fmt.Sprintf("%d tokens do not fit the context of %d", n, s.p.lim.context)}
+	}
+	raw := make([]byte, 4*n)
+	if err := take(raw, "its tokens"); err != nil {
+		return nil, err
+	}
+	tokens := make([]int32, n)
+	for i := range tokens {
+		id := le.Uint32(raw[4*i:])
+		if id >= uint32(s.m.Config.Vocab) {
+			return nil, &CacheError{fmt.Sprintf("token %d is %d, the vocabulary has %d", i, id, s.m.Config.Vocab)}
+		}
+		tokens[i] = int32(id)
+	}
+	// The rows wait until the checksum is right: a session that goes on must not lose what it has.
+	var staged [][]byte
+	err := s.blocks(int(n), func(rows []byte) error {
+		b := make([]byte, len(rows))
+		staged = append(staged, b)
+		return take(b, "its keys and values")
+	})
+	if err != nil {
+		return nil, err
+	}
+	want := sum.Sum32()
+	var tail [4]byte
+	if err := take(tail[:], "its checksum"); err != nil {
+		return nil, err
+	}
+	if le.Uint32(tail[:]) != want {
+		return nil, &CacheError{"its checksum is wrong"}
+	}
+	i := 0
+	_ = s.blocks(int(n), func(rows []byte) error {
+		copy(rows, staged[i])
+		i++
+		return nil
+	})
+	return tokens, nil
+}
+
+// Fork returns a session that has read the same tokens, without reading them again: conversations that share a beginning.
+func (s *Session) Fork() (*Session, error) {
+	f, err := s.m.newSession(s.p.lim)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.exe == nil {
+		return nil, errors.Join(ErrClosed, f.Close())
+	}
+	n := len(s.tokens)
+	var rows [][]byte
+	_ = s.blocks(n, func(b []byte) error { rows = append(rows, b); return nil })
+	i := 0
+	_ = f.blocks(n, func(b []byte) error { copy(b, rows[i]); i++; return nil })
+	f.tokens, f.pending, f.logits = slices.Clone(s.tokens), slices.Clone(s.pending), slices.Clone(s.logits)
+	return f, nil
+}
