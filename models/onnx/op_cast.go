@@ -18,13 +18,13 @@ func init() {
 				}
 			}
 		}
-		c.out(c.convert(c.any(0), to))
+		c.out(c.convert(c.any(0), to, c.attrBool("saturate", true)))
 	})
-	register("CastLike", since(15, 19, 21), func(c *call) { c.out(c.convert(c.any(0), c.any(1).elem)) })
+	register("CastLike", since(15, 19, 21), func(c *call) { c.out(c.convert(c.any(0), c.any(1).elem, c.attrBool("saturate", true))) })
 }
 
-// convert casts any tensor to any element type.
-func (c *call) convert(x *value, to ElemType) *value {
+// convert casts any tensor to any element type. Saturate is for 8-bit floats.
+func (c *call) convert(x *value, to ElemType, saturate bool) *value {
 	switch {
 	case x.kind == text && to == String:
 		return x
@@ -59,11 +59,11 @@ func (c *call) convert(x *value, to ElemType) *value {
 	case to == x.elem:
 		return x
 	}
-	for _, e := range []ElemType{x.elem, to} {
-		switch e {
-		case F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ:
-			c.fail("cast of %v to %v is not supported", x.elem, to)
-		}
+	if isFloat8(x.elem) {
+		x = c.fromFloat8(x)
+	}
+	if isFloat8(to) {
+		return c.toFloat8(x, to, saturate)
 	}
 	d := c.dtype(to)
 	if to == Int4 || to == Uint4 { // 4 bits are cut out of the integer

@@ -103,6 +103,10 @@ func (c *call) spread(v, x *value) *value {
 
 // quantize is saturate(round(x / scale) + zero).
 func (c *call) quantize(x, scale, zero *value, to ElemType) *value {
+	if isFloat8(to) { // the zero point of these is 0
+		x = c.binary(elementwise.Div, x, c.cast(c.spread(scale, x), x.spec.DType))
+		return c.toFloat8(x, to, c.attrBool("saturate", true))
+	}
 	lo, hi := c.limits(to)
 	if x.spec.DType == tensor.I32 {
 		x = c.cast(x, tensor.F32)
@@ -128,6 +132,9 @@ func (c *call) quantize(x, scale, zero *value, to ElemType) *value {
 func (c *call) dequantize(x, scale, zero *value) *value {
 	d := scale.spec.DType
 	s := c.spread(scale, x)
+	if isFloat8(x.elem) {
+		return c.cast(c.binary(elementwise.Mul, c.fromFloat8(x), c.cast(s, tensor.F32)), d)
+	}
 	var y *value
 	switch {
 	case zero == nil && x.spec.DType.Size() < 4:
