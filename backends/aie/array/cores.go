@@ -47,17 +47,38 @@ const waitB = "waits for B"
 
 func (c *coreProc) start() {
 	c.k = core.KernelFor(c.Type)
-	if c.Streamed {
-		c.panel()
-		return
+	e := c.Type.Bytes()
+	type buffer struct {
+		name  string
+		at, n int
 	}
-	for _, b := range []struct{ at, n int }{
-		{c.A[0], c.M * c.KB * c.Type.Bytes()}, {c.A[1], c.M * c.KB * c.Type.Bytes()}, {c.B[0], c.KB * c.N * c.Type.Bytes()}, {c.B[1], c.KB * c.N * c.Type.Bytes()},
-	} {
-		if b.at < 0 || b.at+b.n > len(c.t.mem.Data) {
-			c.t.m.fail("%s: kernel record: buffer at %d of %d bytes does not fit %d", c.t.name(), b.at, b.n, len(c.t.mem.Data))
+	need := []buffer{{"B", c.B[0], c.KB * c.N * e}}
+	if c.Streamed {
+		need = append(need, buffer{"parameters", c.Params, 8})
+	} else {
+		need = append(need, buffer{"A", c.A[0], c.M * c.KB * e}, buffer{"A", c.A[1], c.M * c.KB * e}, buffer{"B", c.B[1], c.KB * c.N * e})
+		if c.Steps > 1 {
+			need = append(need, buffer{"sums", c.Partial, c.M * c.N * c.Type.PartialBytes()})
+		}
+		if !c.CascadeOut {
+			for i := range c.Outs {
+				need = append(need, buffer{"results", c.O[i], c.M * c.N * c.Out.Bytes()})
+			}
+		}
+	}
+	for _, b := range need {
+		if b.at < 0 || b.at%4 != 0 || b.at+b.n > len(c.t.mem.Data) {
+			c.t.m.fail("%s: kernel record: %s at byte %d, %d bytes, do not fit the %d of local memory", c.t.name(), b.name, b.at, b.n, len(c.t.mem.Data))
 			return
 		}
+	}
+	if c.Streamed {
+		if c.M != c.k.MR || c.N != c.k.NR {
+			c.t.m.fail("%s: kernel record: micro-tile %d x %d, %d x %d is right", c.t.name(), c.M, c.N, c.k.MR, c.k.NR)
+			return
+		}
+		c.panel()
+		return
 	}
 	c.wantA()
 }
@@ -217,7 +238,7 @@ func (c *coreProc) call() *core.Call {
 		return nil
 	}
 	call := core.Call{M: c.M, KB: c.KB, N: c.N, A: mem.Data[a : a+an], B: mem.Data[b : b+bn], Step: st, Narrow: c.Narrow}
-	if c.Partial >= 0 {
+	if c.Steps > 1 {
 		call.Partial = mem.Data[c.Partial : c.Partial+c.M*c.N*c.Type.PartialBytes()]
 	}
 	if o >= 0 {

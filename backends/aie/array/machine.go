@@ -385,6 +385,10 @@ func (m *machine) step() {
 				return // the channels resume the program when their state changes
 			}
 		case regs.Host:
+			if o.Index < 0 || o.Index >= len(m.Tasks) {
+				m.fail("host task %d, 0 to %d is right", o.Index, len(m.Tasks)-1)
+				return
+			}
 			m.task(&m.Tasks[o.Index])
 		}
 		m.pc++

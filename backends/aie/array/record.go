@@ -64,6 +64,11 @@ func DecodeRecord(w []uint32) (*Record, error) {
 	if w[2] > uint32(core.FP32) || w[3] > uint32(core.F32) || r.Narrow.Shift > 47 || r.Narrow.Round > core.ConvOdd {
 		return nil, fmt.Errorf("kernel record: type %d, result %d, shift %d or rounding %d out of range", w[2], w[3], w[4], w[5])
 	}
+	// Blocks beyond these fit no local memory; the bounds keep a wrong record from asking for gigabytes.
+	const most = 1 << 13
+	if r.M < 1 || r.M > most || r.N < 1 || r.N > most || r.KB < 1 || r.KB > most || r.M*r.N > 1<<16 {
+		return nil, fmt.Errorf("kernel record: block of %d x %d x %d", r.M, r.KB, r.N)
+	}
 	if !r.Streamed && (r.Steps < 1 || r.Passes < 1 || r.Outs < 1 || r.Outs > 2) {
 		return nil, fmt.Errorf("kernel record: %d steps, %d passes, %d result buffers", r.Steps, r.Passes, r.Outs)
 	}

@@ -80,6 +80,8 @@ func (t *tile) name() string { return fmt.Sprintf("core (%d,%d)", t.col, t.row) 
 
 func (t *tile) write(off, v uint32) {
 	switch {
+	case off%4 != 0:
+		t.m.fail("%s: write to 0x%05x, which is no word", t.name(), off)
 	case off < uint32(len(t.mem.Data)):
 		binary.LittleEndian.PutUint32(t.mem.Data[off:], v)
 		t.mem.Define(int(off), int(off)+4)
@@ -103,7 +105,9 @@ func (t *tile) write(off, v uint32) {
 		}
 		t.program[i] = v
 	case off == device.CoreControl:
-		if v&1 == 1 {
+		if v&1 == 1 && t.core != nil {
+			t.m.fail("%s: enabled twice", t.name())
+		} else if v&1 == 1 {
 			t.enable()
 		}
 	case off >= device.CoreS2MM && off < device.CoreMM2S+2*device.ChannelStride:
@@ -361,6 +365,8 @@ func newShim(m *machine, col int) *shim {
 
 func (s *shim) write(off, v uint32) {
 	switch {
+	case off%4 != 0:
+		s.m.fail("shim %d: write to 0x%05x, which is no word", s.col, off)
 	case off >= device.BDBase && off < device.BDBase+16*device.ShimBDStride:
 		bd, word := int(off-device.BDBase)/device.ShimBDStride, int(off-device.BDBase)%device.ShimBDStride/4
 		for _, c := range []*shimChannelProc{s.s2mm[0], s.s2mm[1], s.mm2s[0], s.mm2s[1]} {
