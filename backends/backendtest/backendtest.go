@@ -29,9 +29,11 @@ type Options struct {
 	// Precision returns the relative error that a call's operands may suffer on their way (2^-8 for a backend that rounds them to
 	// bf16), besides rounding of the result. Nil means none.
 	Precision func(ops.Call) float64
-	// Only keeps the cases of operations of these names, and the tests of the backend as a whole of these names (description, refusal,
-	// programs, concurrency, determinism, cancellation, constants); empty means all.
+	// Only keeps cases whose operation has one of these names; nil means all.
 	Only []string
+	// Whole keeps the tests of the backend as a whole of these names (description, refusal, programs, concurrency, determinism,
+	// cancellation, constants); nil means all.
+	Whole []string
 	// Contiguous leaves out views, for backends that get contiguous tensors only.
 	Contiguous bool
 }
@@ -163,7 +165,7 @@ func (s *suite) groups() []group {
 	var order []string
 	for _, c := range cases(s.o.Long) {
 		name := c.Op.Name()
-		if len(s.o.Only) > 0 && !slices.Contains(s.o.Only, name) {
+		if s.o.Only != nil && !slices.Contains(s.o.Only, name) {
 			continue
 		}
 		if byOp[name] == nil {
@@ -188,7 +190,7 @@ func (s *suite) groups() []group {
 		{"cancellation", s.testCancellation},
 		{"constants", s.testConstants},
 	} {
-		if len(s.o.Only) > 0 && !slices.Contains(s.o.Only, g.name) {
+		if s.o.Whole != nil && !slices.Contains(s.o.Whole, g.name) {
 			continue
 		}
 		gs = append(gs, group{g.name, func() {

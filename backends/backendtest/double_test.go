@@ -31,8 +31,8 @@ type double struct {
 
 // bug changes one thing about how a node is run. Nil fields change nothing.
 type bug struct {
-	name string
-	only []string // operations that the suite is limited to, to be quick
+	name        string
+	only, whole []string // operations and tests of the whole that the suite is limited to, to be quick
 
 	supports func(ops.Call, backends.Verdict) backends.Verdict
 	op       func(ops.Op) ops.Op                            // computes another operation
@@ -378,7 +378,7 @@ var bugs = []bug{
 		}
 		return op.Reference(out, in)
 	}},
-	{name: "constants of one shape are taken for each other", only: []string{"constants"}, in: func(d *double, op ops.Op, in []tensor.Tensor) {
+	{name: "constants of one shape are taken for each other", whole: []string{"constants"}, in: func(d *double, op ops.Op, in []tensor.Tensor) {
 		if _, ok := op.(matmul.Op); !ok {
 			return
 		}
@@ -388,14 +388,14 @@ var bugs = []bug{
 		}
 		d.constants[in[1].Spec] = in[1].Clone()
 	}},
-	{name: "a program keeps the memory of its first run", only: []string{"programs"}, program: func(p *program) { p.keep = true }},
-	{name: "the context is ignored", only: []string{"cancellation"}, deaf: true},
-	{name: "results depend on the number of processors", only: []string{"determinism"}, out: func(_ *double, op ops.Op, out, _, _ []tensor.Tensor) {
+	{name: "a program keeps the memory of its first run", whole: []string{"programs"}, program: func(p *program) { p.keep = true }},
+	{name: "the context is ignored", whole: []string{"cancellation"}, deaf: true},
+	{name: "results depend on the number of processors", whole: []string{"determinism"}, out: func(_ *double, op ops.Op, out, _, _ []tensor.Tensor) {
 		if _, ok := op.(matmul.Op); ok && out[0].Elems() > 0 {
 			editFloats(&out[0], func(v []float64) { v[0] *= 1 + 3e-7*float64(runtime.GOMAXPROCS(0)) })
 		}
 	}},
-	{name: "programs share scratch memory", only: []string{"concurrency"}, out: func(d *double, op ops.Op, out, _, _ []tensor.Tensor) {
+	{name: "programs share scratch memory", whole: []string{"concurrency"}, out: func(d *double, op ops.Op, out, _, _ []tensor.Tensor) {
 		if _, ok := op.(matmul.Op); !ok || !out[0].IsContiguous() {
 			return
 		}
@@ -415,7 +415,7 @@ var bugs = []bug{
 		}
 		return v
 	}},
-	{name: "everything is claimed", only: []string{"refusal"}, supports: func(ops.Call, backends.Verdict) backends.Verdict {
+	{name: "everything is claimed", whole: []string{"refusal"}, supports: func(ops.Call, backends.Verdict) backends.Verdict {
 		return backends.Yes("of course")
 	}},
 	{name: "runs fail", only: []string{"sign"}, compute: func(ops.Op, []tensor.Tensor, []tensor.Tensor) error { return errors.New("out of order") }},
@@ -423,7 +423,7 @@ var bugs = []bug{
 
 func check(b bug) *backendtest.Report {
 	d := &double{bug: b, constants: map[tensor.Spec]tensor.Tensor{}, scratch: make([]byte, 1<<16)}
-	return backendtest.Check(func() backends.Backend { return d }, backendtest.Options{Only: b.only})
+	return backendtest.Check(func() backends.Backend { return d }, backendtest.Options{Only: append([]string{}, b.only...), Whole: append([]string{}, b.whole...)})
 }
 
 // TestPlantedBugsAreFound: the suite fails each time, and says something about it.
@@ -440,18 +440,18 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // TestHealthyDoublePasses: without a bug the double passes everything that bugs are looked for in.
 func TestHealthyDoublePasses(t *testing.T) {
-	var only []string
+	var only, whole []string
 	for _, b := range bugs {
-		only = append(only, b.only...)
+		only, whole = append(only, b.only...), append(whole, b.whole...)
 	}
-	r := check(bug{only: only})
+	r := check(bug{only: only, whole: append(whole, "description")})
 	require.Empty(t, r.Failures, fmt.Sprint(len(r.Failures), " failures"))
 	require.NotEmpty(t, r.Lines)
 	for _, l := range r.Lines {
 		require.Positive(t, l.Cases, l.Op)
 	}
 	require.Contains(t, only, "matmul")
-	require.Contains(t, only, "concurrency")
+	require.Contains(t, whole, "concurrency")
 }
 
 // TestReportSaysWhatIsRefused: a refused type is a line with its reason.
