@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/models/cnn"
+	"github.com/tessera-go/tessera/models/image"
+	"github.com/tessera-go/tessera/models/tokenizer"
+)
+
+// swapRow is what one model does on one backend.
+type swapRow struct {
+	Model          string  `json:"model"`
+	Backend        string  `json:"backend"`
+	Agreement      string  `json:"agreement"`
+	OnAccelerator  float64 `json:"products_on_accelerator_percent"`
+	Dispatches     int64   `json:"dispatches"`
+	Configurations int64   `json:"configurations"`
+	Useful         float64 `json:"useful_percent"`
+	Simulated      float64 `json:"simulated_seconds"`
+}
+
+func benchSwapCommand() *cobra.Command {
+	var (
+		o                    cli.Options
+		text, images, labels string
+		models, backends     []string
+		limit, context       int
+	)
+	cmd := &cobra.Command{
+		Use:   "swap",
+		Short: "Run models on every backend and print what changes, as a table",
+		Long: `Swap runs the embedded models, and those of --model, on each backend: a language model reads --text (perplexity), a
+classifier reads --images and is right or not by --labels. The table says how well results agree, which share of the products
+ran on the accelerator, and what it would have taken there: simulated.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var rows []swapRow
+			for _, model := range append([]string{""}, models...) {
+				for _, backend := range backends {
+					o.Backend = backend
+					o.Model = model
+					var row *swapRow
+					var err error
+					if !strings.EqualFold(filepath.Ext(model), ".onnx") && text != "" {
+						if row, err = swapText(cmd.Context(), o, text, limit, context); err != nil {
+							return fmt.Errorf("%s: %w", backend, err)
+						}
+						rows = append(rows, *row)
+					}
+					if (model == "" || strings.EqualFold(filepath.Ext(model), ".onnx")) && images != "" {
+						if row, err = swapImages(cmd.Context(), o, images, labels); err != nil {
+							return fmt.Errorf("%s: %w", backend, err)
+						}
+						rows = append(rows, *row)
+					}
+				}
+			}
+			out := cmd.OutOrStdout()
+			if o.JSON {
+				for _, r := range rows {
+					if err := cli.PrintJSON(out, r); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			fmt.Fprintln(out, "| model | backend | agreement | products on it | dispatches | configurations | useful work | time, simulated |")
+			fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|")
+			for _, r := range rows {
+				simulated, useful := "", ""
+				if r.Simulated > 0 {
+					simulated, useful = fmt.Sprintf("%.3f s", r.Simulated), fmt.Sprintf("%.0f %%", r.Useful)
+				}
+				fmt.Fprintf(out, "| %s | `%s` | %s | %.0f %% | %d | %d | %s | %s |\n", r.Model, r.Backend, r.Agreement, r.OnAccelerator, r.Dispatches, r.Configurations, useful, simulated)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&text, "text", "", "`FILE` that language models read")
+	f.IntVar(&limit, "limit", 0, "read so many bytes of the text only; 0 means all")
+	f.IntVar(&context, "context", 0, "positions of the context; 0 means what the model was trained for")
+	f.StringVar(&images, "images", "", "IDX `FILE` of pictures that classifiers read")
+	f.StringVar(&labels, "labels", "", "IDX `FILE` of their labels")
+	f.StringArrayVarP(&models, "model", "m", nil, "another model (may be repeated)")
+	f.StringSliceVar(&backends, "backends", []string{"cpu", "xdna", "xdna2", "aie"}, "backends to compare; with options, repeat the flag")
+	o.AddThreads(cmd)
+	return cmd
+}
+
+func (r *swapRow) fill(backend string, report graph.Report) {
+	r.Backend = backend
+	var all, useful, padded int64
+	for _, b := range report.Backends {
+		all += b.Products
+	}
+	b := report.Backends[0]
+	useful, padded = b.UsefulMACs, b.PaddedMACs
+	if all > 0 {
+		r.OnAccelerator = 100 * float64(b.Products) / float64(all)
+	}
+	if padded > 0 {
+		r.Useful = 100 * float64(useful) / float64(padded)
+	}
+	r.Dispatches, r.Configurations, r.Simulated = b.Dispatches, b.Configurations, b.SimulatedSeconds
+}
+
+func swapText(ctx context.Context, o cli.Options, file string, limit, window int) (*swapRow, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if limit > 0 && limit < len(text) {
+		text = text[:limit]
+	}
+	f := llmFlags{Options: o, context: window, cache: "f32"}
+	m, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	p, err := m.Perplexity(ctx, m.Tokenizer.Encode(string(text), tokenizer.Options{}), window, nil)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := m.Executable()
+	if err != nil {
+		return nil, err
+	}
+	row := &swapRow{Model: m.name, Agreement: fmt.Sprintf("perplexity %.3f", p.Value())}
+	row.fill(o.Backend, exe.Report())
+	return row, nil
+}
+
+func swapImages(ctx context.Context, o cli.Options, images, labels string) (*swapRow, error) {
+	pictures, err := image.ReadFile(images)
+	if err != nil {
+		return nil, err
+	}
+	truth, err := image.ReadLabels(labels)
+	if err != nil {
+		return nil, err
+	}
+	if len(truth) != len(pictures) {
+		return nil, fmt.Errorf("%d labels for %d pictures", len(truth), len(pictures))
+	}
+	list, closeAll, err := o.OpenBackends()
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	options := cnn.Options{Backends: list, Batch: 250}
+	name := "digit CNN (embedded)"
+	var c *cnn.Classifier
+	if o.Model == "" {
+		c, err = cnn.Digits(ctx, options)
+	} else {
+		name = filepath.Base(o.Model)
+		c, err = cnn.Open(ctx, o.Model, options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	results, err := c.Classify(ctx, pictures)
+	if err != nil {
+		return nil, err
+	}
+	right := 0
+	for i, r := range results {
+		if r.Class == truth[i] {
+			right++
+		}
+	}
+	row := &swapRow{Model: name, Agreement: fmt.Sprintf("%d of %d right", right, len(truth))}
+	row.fill(o.Backend, c.Session().Executable().Report())
+	return row, nil
+}
