@@ -37,7 +37,8 @@ type product struct {
 	gn           int // blocks of C side by side
 
 	packA, packB, packTail bool
-	localA                 bool // workers pack each strip of A just before they use it
+	localA, localB         bool // workers pack strips of A, or panels of B, just before they use them
+	axpy                   bool // one row against a row-major B
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
 	aPacked, bPacked       unsafe.Pointer
@@ -140,6 +141,10 @@ func (p *product) run(w *Workspace) error {
 	if p.widen {
 		p.widenBytes = roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
 	}
+	if p.localB {
+		// One chunk of a panel, and its column sums.
+		p.widenBytes = roundUp((maxChunk(kn)+16)*max(kern.b.step(), 4*nr)+4*nr, 64)
+	}
 	if p.scratch {
 		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
 	}
@@ -226,10 +231,15 @@ func (p *product) part(in *cpuinfo.Info, newB bool) {
 func (p *product) choosePacking(in *cpuinfo.Info) {
 	nr := p.kern.b.nr
 	p.packA, p.packB, p.packTail = false, false, false
+	p.localB, p.axpy = false, false
 	if p.pb == nil {
 		// B in place needs vectors along its rows; a short last panel is copied alone, because kernels read whole panels.
 		p.packB = p.b.typ != F32 || p.b.ColStride != 1 || p.m >= p.kn.bPackRows
-		p.packTail = !p.packB && p.n%nr != 0
+		if p.packB && p.m <= p.kn.bLocalRows {
+			p.packB, p.localB = false, true
+		}
+		p.axpy = !p.packB && !p.localB && p.m == 1 && p.kern.axpy != nil && p.pa == nil && p.a.typ == F32 && p.n >= nr
+		p.packTail = !p.packB && !p.localB && p.n%nr != 0
 	}
 	p.localA = false
 	if p.pa == nil {
@@ -238,7 +248,7 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		if p.packA && p.a.typ == S8 && p.kern.a == aS8 && p.a.ColStride == 1 && p.k%4 == 0 && p.m < 4 {
 			p.packA = false // groups lie in place
 		}
-		if p.packA && p.a.ColStride == 1 && direct && transposeWide != nil && p.m > p.kern.mr {
+		if p.packA && p.a.ColStride == 1 && direct && transposeWide != nil && p.m > p.kern.mr && !p.localB {
 			// A worker packs into memory that stays in L1, which costs less than passing all of A through L2 once.
 			p.packA, p.localA = false, true
 		}
@@ -275,7 +285,14 @@ func (p *product) wantPackedA(in *cpuinfo.Info) bool {
 // Do runs one item of the packing phase or one block of the computing phase.
 func (p *product) Do(worker, job int) {
 	if !p.packing {
-		p.compute(worker, job)
+		switch {
+		case p.axpy:
+			p.computeAxpy(worker, job)
+		case p.localB:
+			p.computeLocalB(worker, job)
+		default:
+			p.compute(worker, job)
+		}
 		return
 	}
 	if job < p.aItems {

@@ -93,6 +93,10 @@ type kernel struct {
 	fast       []func(*kargs) // nil, or by height: like full, but both operands must be packed
 	wide       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP      []int
+
+	// axpy is nil, or adds eight rows of a row-major B, ldb bytes apart, times the eight values at a to n elements of C, a multiple
+	// of b.nr; fresh ignores what C held.
+	axpy func(c, a, b unsafe.Pointer, ldb, n, fresh int)
 }
 
 // The forms in which kernels read A. A step is always 4 bytes.

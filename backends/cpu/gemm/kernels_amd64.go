@@ -14,6 +14,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
 			full: f32AVX512full[:], fast: f32AVX512fast[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
+			axpy: axpy8AVX512,
 		},
 		{
 			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,
@@ -38,6 +39,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_f32_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F32, 16, 1}, acc: F32, mr: 6,
 			full: f32AVX2full[:], half: f32AVX2half[:], wide: f32AVX2wide[:], wideP: wide256,
+			axpy: axpy8AVX2,
 		},
 		{
 			name: "f32_bf16_6x16k2__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{BF16, 16, 2}, acc: F32, mr: 6,

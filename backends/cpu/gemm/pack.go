@@ -168,8 +168,9 @@ var (
 	copyRows   func(dst, src unsafe.Pointer, bytes, pitch, n int) // n rows of bytes, a multiple of 32, pitch apart, side by side
 	// transposeWide, by the number of rows, 9 to 14 and 16: n elements of rows lead bytes apart, each column as 16 elements.
 	transposeWide *[17]func(dst, src unsafe.Pointer, lead, n, step int)
-	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32; 9 to 14 rows.
+	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32.
 	transposeWiden *[17]func(dst, src unsafe.Pointer, lead, n, step int)
+	widenRow       func(dst []float32, src unsafe.Pointer, t Type)
 	sumGroups      func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
 )
 
@@ -219,9 +220,17 @@ func packWiden(dst, src unsafe.Pointer, t Type, p panel) {
 		clear(out)
 	}
 	t0 := 0
-	if t == BF16 && p.deep == 1 && p.loose && p.width == 16 && p.live >= 9 && transposeWiden != nil && p.depth >= 8 {
+	switch {
+	case p.lead == 1 && widenRow != nil && p.live == p.width && p.width%16 == 0:
+		for r := range p.depth {
+			widenRow(out[r*p.width:(r+1)*p.width], unsafe.Add(src, r*p.deep*2), t)
+		}
+		return
+	case t == BF16 && p.deep == 1 && transposeWiden != nil && p.depth >= 8 && p.width%16 == 0 && (p.live == p.width || p.loose && p.width == 16 && p.live >= 9):
 		t0 = p.depth &^ 7
-		transposeWiden[p.live](dst, src, p.lead*2, t0/2, p.width*4)
+		for i := 0; i < p.live; i += 16 {
+			transposeWiden[min(p.live-i, 16)](unsafe.Add(dst, i*4), unsafe.Add(src, i*p.lead*2), p.lead*2, t0/2, p.width*4)
+		}
 	}
 	for ; t0 < p.depth; t0 += packTile {
 		t1 := min(t0+packTile, p.depth)

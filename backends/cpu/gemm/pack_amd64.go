@@ -25,6 +25,7 @@ var transposeWidensAVX512 = [17]func(dst, src unsafe.Pointer, lead, n, step int)
 	12: transposeWidenAVX512h12,
 	13: transposeWidenAVX512h13,
 	14: transposeWidenAVX512h14,
+	16: transposeWidenAVX512h16,
 }
 
 // transpose8AVX2 moves eight rows into a panel.
@@ -106,3 +107,8 @@ func transposeWidenAVX512h13(dst, src unsafe.Pointer, lead, n, step int)
 //
 //go:noescape
 func transposeWidenAVX512h14(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposeWidenAVX512h16 moves 16 rows, lead bytes apart, of n pairs of bf16, widened, into a panel; n is a multiple of 4.
+//
+//go:noescape
+func transposeWidenAVX512h16(dst, src unsafe.Pointer, lead, n, step int)

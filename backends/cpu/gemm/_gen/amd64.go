@@ -777,6 +777,12 @@ func amd64(out string) {
 		f.peaks()
 		f.write(out, "peak_amd64", tags, "", "")
 	}
+	{
+		f := &file{}
+		f.axpy("Z", 64, "AVX512")
+		f.axpy("Y", 32, "AVX2")
+		f.write(out, "gemv_amd64", tags, "", "\nimport \"unsafe\"\n")
+	}
 	vecFile(out, tags, "AVX512", "Z", 64)
 	vecFile(out, tags, "AVX2", "Y", 32)
 	{

@@ -156,7 +156,7 @@ func (f *file) transposes512(widen bool) string {
 		what, doc = "transposeWiden", "pairs of bf16, widened,"
 	}
 	for h := 9; h <= 16; h++ {
-		if h == 15 || widen && h == 16 {
+		if h == 15 {
 			continue
 		}
 		name := fmt.Sprintf("%sAVX512h%d", what, h)

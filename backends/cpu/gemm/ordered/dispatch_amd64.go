@@ -3,8 +3,6 @@
 package ordered
 
 import (
-	"github.com/klauspost/cpuid/v2"
-
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
@@ -81,7 +79,7 @@ func s8x8x48(c *int32, ldc int, a *byte, b *int8, bias *int32, quads int)
 //go:noescape
 func s8x8x32(c *int32, ldc int, a *byte, b *int8, bias *int32, quads int)
 
-var haveBlocks = useF32 && useS8 && cpuid.CPU.Supports(cpuid.AVX512VBMI)
+var haveBlocks = useF32 && useS8 && cpuinfo.Get().Features.AVX512VBMI
 
 // packA8 permutes n blocks of 8 rows x 8 bytes to groups of 4 k and adds 128.
 //
