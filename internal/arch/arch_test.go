@@ -34,16 +34,20 @@ func TestCheck(t *testing.T) {
 
 func TestImportsOfThisModule(t *testing.T) {
 	root := shared.Root()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Dir", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Dir", "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	dec := json.NewDecoder(strings.NewReader(string(out)))
 	packages := 0
+	untested := map[string]bool{} // packages without tests of their own
+	testedBy := map[string]bool{} // packages that the tests of their parent folder import
 	for {
 		var p struct {
 			ImportPath, Dir string
 			Imports         []string
+			TestImports     []string
+			XTestImports    []string
 		}
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			break
@@ -62,7 +66,17 @@ func TestImportsOfThisModule(t *testing.T) {
 		}
 		tests, _ := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
 		if len(tests) == 0 && !within(p.ImportPath, "internal/deps") {
-			t.Errorf("%s has no test", p.ImportPath)
+			untested[p.ImportPath] = true
+		}
+		for _, to := range append(p.TestImports, p.XTestImports...) {
+			if strings.HasPrefix(to, p.ImportPath+"/") {
+				testedBy[to] = true
+			}
+		}
+	}
+	for name := range untested {
+		if !testedBy[name] {
+			t.Errorf("%s has no test, and the tests of its parent do not use it", name)
 		}
 	}
 	require.Greater(t, packages, 10)

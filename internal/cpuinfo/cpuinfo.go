@@ -50,6 +50,7 @@ func ParseISA(name string) (ISA, error) {
 // Features are the extensions that decide between kernels of one level.
 type Features struct {
 	AVX512VNNI, AVX512BF16 bool // x86, beyond the base of the AVX512 level
+	AVX512VBMI             bool // byte permutations across a vector
 	VPDPFast               bool // VDPBF16PS runs at the rate of an f32 multiply-add, so that it doubles the product's ceiling
 	DotProd, I8MM, BF16    bool // arm64: SDOT and UDOT, SMMLA and USDOT, BFDOT and BFMMLA
 }

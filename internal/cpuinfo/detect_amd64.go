@@ -17,6 +17,7 @@ func detect(in *Info) {
 		in.ISAs = append(in.ISAs, AVX512)
 		in.Features.AVX512VNNI = c.Supports(cpuid.AVX512VNNI)
 		in.Features.AVX512BF16 = c.Supports(cpuid.AVX512BF16)
+		in.Features.AVX512VBMI = c.Supports(cpuid.AVX512VBMI)
 		// Measured: one VDPBF16PS every two cycles on Emerald Rapids against two VFMADD231PS a cycle; AMD documents full
 		// rate from Zen 4 on.
 		in.Features.VPDPFast = in.Features.AVX512BF16 && c.IsVendor(cpuid.AMD)
