@@ -153,10 +153,19 @@ var (
 	_ gt.InnerProder = Engine{}
 )
 
+// plain returns an operand as the standard engine can take it: a slice is copied, since that engine derives strides from the shape and
+// would read other elements than the slice has. Lazy transpositions it knows.
+func plain(x gt.Tensor) gt.Tensor {
+	if d, ok := x.(*gt.Dense); ok && d.DataOrder().IsNotContiguous() && !d.DataOrder().IsTransposed() && d.IsMaterializable() {
+		return d.Materialize()
+	}
+	return x
+}
+
 // MatMul computes c = a b for two matrices.
 func (e Engine) MatMul(a, b, c gt.Tensor) error {
 	if a.Dtype() != gt.Float32 {
-		return e.StdEng.MatMul(a, b, c)
+		return e.StdEng.MatMul(plain(a), plain(b), c)
 	}
 	ma, err := matrix(a, "first operand")
 	if err != nil {
@@ -176,7 +185,7 @@ func (e Engine) MatMul(a, b, c gt.Tensor) error {
 // MatVecMul computes c = a b for a matrix and a vector.
 func (e Engine) MatVecMul(a, b, c gt.Tensor) error {
 	if a.Dtype() != gt.Float32 {
-		return e.StdEng.MatVecMul(a, b, c)
+		return e.StdEng.MatVecMul(plain(a), plain(b), c)
 	}
 	ma, err := matrix(a, "matrix")
 	if err != nil {
@@ -196,7 +205,7 @@ func (e Engine) MatVecMul(a, b, c gt.Tensor) error {
 // Inner returns the inner product of two vectors, a float32 for float32 operands.
 func (e Engine) Inner(a, b gt.Tensor) (any, error) {
 	if a.Dtype() != gt.Float32 {
-		return e.StdEng.Inner(a, b)
+		return e.StdEng.Inner(plain(a), plain(b))
 	}
 	ma, err := column(a, "first vector")
 	if err != nil {

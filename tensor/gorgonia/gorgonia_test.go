@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -167,4 +168,61 @@ func TestFloat64(t *testing.T) {
 	c, err := a.MatMul(a)
 	require.NoError(t, err)
 	require.Equal(t, []float64{7, 10, 15, 22}, c.Data())
+}
+
+// TestFloat64Slices: products of slices of columns are those of their elements, which the standard engine alone gets wrong.
+func TestFloat64Slices(t *testing.T) {
+	x := make([]float64, 16)
+	for i := range x {
+		x[i] = float64(i + 1)
+	}
+	d := gt.New(gt.WithShape(4, 4), gt.WithBacking(x), gt.WithEngine(Engine{}))
+	a, err := d.Slice(gt.S(0, 3), gt.S(0, 3))
+	require.NoError(t, err)
+	b, err := d.Slice(gt.S(0, 3), gt.S(1, 3))
+	require.NoError(t, err)
+	c, err := a.(*gt.Dense).MatMul(b)
+	require.NoError(t, err)
+	require.Equal(t, []float64{44, 50, 116, 134, 188, 218}, c.Data())
+	y, err := a.(*gt.Dense).MatVecMul(gt.New(gt.WithShape(3), gt.WithBacking([]float64{1, 0, 2})))
+	require.NoError(t, err)
+	require.Equal(t, []float64{7, 19, 31}, y.Data())
+	require.NoError(t, d.T())
+	c, err = d.MatMul(d)
+	require.NoError(t, err)
+	require.Equal(t, 1.0*1+5*2+9*3+13*4, c.Data().([]float64)[0], "a transposed operand")
+}
+
+// TestResultIsOverwritten: what a reused result held does not count, NaN included; views as results keep their surroundings.
+func TestResultIsOverwritten(t *testing.T) {
+	nan := float32(math.NaN())
+	a, b := dense([]float32{1, 2, 3, 4}, 2, 2), dense([]float32{5, 6, 7, 8}, 2, 2)
+	c := dense([]float32{nan, nan, nan, nan}, 2, 2)
+	_, err := a.MatMul(b, gt.WithReuse(c))
+	require.NoError(t, err)
+	require.Equal(t, []float32{19, 22, 43, 50}, c.Data())
+	wide := []float32{9, nan, nan, 9, 9, nan, nan, 9}
+	part, err := dense(wide, 2, 4).Slice(nil, gt.S(1, 3))
+	require.NoError(t, err)
+	require.NoError(t, Engine{}.MatMul(a, b, part))
+	require.Equal(t, []float32{9, 19, 22, 9, 9, 43, 50, 9}, wide)
+	fortran := gt.New(gt.WithShape(2, 2), gt.AsFortran([]float32{1, 2, 3, 4}), gt.WithEngine(Engine{}))
+	c, err = fortran.MatMul(b)
+	require.NoError(t, err)
+	for i, want := range []float32{19, 22, 43, 50} {
+		got, err := c.At(i/2, i%2)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "column-major operands")
+	}
+}
+
+func TestWrongOperandsAreErrors(t *testing.T) {
+	a := dense(make([]float32, 6), 2, 3)
+	e := Engine{}
+	sparse := gt.CSRFromCoord(gt.Shape{3, 2}, []int{0}, []int{0}, []float32{1})
+	require.ErrorContains(t, e.MatMul(a, sparse, dense(make([]float32, 4), 2, 2)), "dense tensor is right")
+	require.ErrorContains(t, e.MatMul(a, gt.New(gt.WithShape(3, 2), gt.Of(gt.Float64)), dense(make([]float32, 4), 2, 2)), "f32 is right")
+	require.Error(t, e.MatMul(a, a, dense(make([]float32, 4), 2, 2)))
+	require.Error(t, e.MatMul(a, dense(make([]float32, 6), 3, 2), a), "a result of another shape")
+	require.ErrorContains(t, e.MatMul(dense(make([]float32, 3), 3), a, a), "matrix is right")
 }
