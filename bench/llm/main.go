@@ -1,0 +1,317 @@
+// Command llm runs Tessera and llama.cpp on the same GGUF files of random weights, in processes that alternate, so that a clock
+// that drifts or a neighbour on the machine hits both alike. It prints rates, their ratios, the share of what the machine can
+// do, the time from the start of the process to the first token, and peak memory.
+//
+//	go run ./llm                                  # all types, one and two threads
+//	go run ./llm -types q8_0,q4_0 -threads 1 -json
+//
+// The speed of a language model does not depend on its weights, so random ones serve. The first run installs the peer from npm
+// and makes the files, in bench/.cache/llama, which git ignores.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sample is what a process of either side reports. Times are in seconds, one a round.
+type sample struct {
+	Load    float64   `json:"load"`  // of model and context
+	First   float64   `json:"first"` // from the start of the process to the logits of a first token
+	Prefill []float64 `json:"prefill"`
+	Decode  []float64 `json:"decode"`
+	PeakRSS int64     `json:"peak_rss"`
+}
+
+// side is the best of all processes of one side.
+type side struct {
+	Prefill float64 `json:"prefill_tok_s"`
+	Decode  float64 `json:"decode_tok_s"`
+	First   float64 `json:"first_token_ms"`
+	PeakRSS int64   `json:"peak_rss_bytes"`
+}
+
+// result is one line of the output.
+type result struct {
+	Type    string `json:"type"`
+	Threads int    `json:"threads"`
+	Prompt  int    `json:"prompt_tokens"`
+	Tokens  int    `json:"decode_tokens"`
+
+	Ours       side  `json:"ours"`
+	OursCached *side `json:"ours_cached,omitempty"`
+	Peer       side  `json:"peer"`
+	// PeerPlain is the peer without its AMX kernels, on processors that have them.
+	PeerPlain *side `json:"peer_without_amx,omitempty"`
+
+	Ratio map[string]float64 `json:"ratio"`
+
+	// What limits: prefill by arithmetic (VPDPBUSD for integer formats, FMA for others), decode by reading weights.
+	Peak               float64 `json:"peak_gops"`
+	PercentOfPeak      float64 `json:"percent_of_peak"`
+	BytesPerToken      float64 `json:"bytes_per_token"`
+	Bandwidth          float64 `json:"bandwidth_gb_s"` // of a product of one row with 67 MB of weights
+	PercentOfBandwidth float64 `json:"percent_of_bandwidth"`
+}
+
+type config struct {
+	cache     string
+	prompt    int
+	tokens    int
+	rounds    int
+	processes int
+	amx       bool
+}
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) > 1 && os.Args[1] == "child" {
+		if err := child(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	var c config
+	types := flag.String("types", "q8_0,q4_0,q4_k_m,q6_k,f16,bf16", "types to compare")
+	threads := flag.String("threads", "1,2", "numbers of threads")
+	asJSON := flag.Bool("json", false, "print one JSON document a line")
+	flag.StringVar(&c.cache, "cache", defaultCache(), "folder of the peer and the files")
+	flag.IntVar(&c.prompt, "prompt", 512, "tokens that are read at once")
+	flag.IntVar(&c.tokens, "decode", 64, "tokens that are written one by one")
+	flag.IntVar(&c.rounds, "rounds", 3, "rounds in a process")
+	flag.IntVar(&c.processes, "processes", 3, "processes of each side, alternating")
+	flag.BoolVar(&c.amx, "peer-amx", true, "let the peer use AMX where the processor has it; without, it is measured both ways")
+	flag.Parse()
+	if err := run(&c, strings.Split(*types, ","), strings.Split(*threads, ","), *asJSON); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// defaultCache is bench/.cache/llama, found from the working folder: the program is run with go run from the module bench.
+func defaultCache() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ".cache/llama"
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && bytes.Contains(data, []byte("tessera/bench\n")) {
+			return filepath.Join(dir, ".cache", "llama")
+		}
+		if _, err := os.Stat(filepath.Join(dir, "bench", "go.mod")); err == nil {
+			return filepath.Join(dir, "bench", ".cache", "llama")
+		}
+		if dir == filepath.Dir(dir) {
+			return ".cache/llama"
+		}
+	}
+}
+
+func run(c *config, types, threads []string, asJSON bool) error {
+	peer := filepath.Join(c.cache, "peer")
+	if _, err := os.Stat(peer); err != nil {
+		if err := install(c.cache); err != nil {
+			return err
+		}
+	}
+	plain := ""
+	if !c.amx {
+		var err error
+		if plain, err = withoutAMX(c.cache); err != nil {
+			return err
+		}
+	}
+	for _, typ := range types {
+		path, err := model(c.cache, typ)
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			n, err := strconv.Atoi(t)
+			if err != nil || n < 1 {
+				return fmt.Errorf("-threads %s: numbers from 1 are right", t)
+			}
+			r, err := compare(c, typ, path, n, plain)
+			if err != nil {
+				return fmt.Errorf("%s, %d threads: %w", typ, n, err)
+			}
+			if asJSON {
+				if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+					return err
+				}
+				continue
+			}
+			print(r)
+		}
+	}
+	return nil
+}
+
+func print(r *result) {
+	fmt.Printf("%-7s %d threads\n", r.Type, r.Threads)
+	row := func(name string, s *side) {
+		if s != nil {
+			fmt.Printf("  %-16s prefill %7.1f tok/s  decode %6.1f tok/s  first token %6.0f ms  peak memory %6.1f MB\n",
+				name, s.Prefill, s.Decode, s.First, float64(s.PeakRSS)/1e6)
+		}
+	}
+	row("tessera", &r.Ours)
+	row("tessera --cache", r.OursCached)
+	row("llama.cpp", &r.Peer)
+	row("  without AMX", r.PeerPlain)
+	fmt.Printf("  ratio prefill %.2f, decode %.2f, first token %.2f, memory %.2f", r.Ratio["prefill"], r.Ratio["decode"], r.Ratio["first"], r.Ratio["memory"])
+	if r.PeerPlain != nil {
+		fmt.Printf(" (without AMX: prefill %.2f, decode %.2f)", r.Ratio["prefill_without_amx"], r.Ratio["decode_without_amx"])
+	}
+	fmt.Printf("\n  prefill %.0f %% of the peak of %.0f GOP/s, decode %.0f %% of %.1f GB/s (%.1f MB a token)\n",
+		r.PercentOfPeak, r.Peak, r.PercentOfBandwidth, r.Bandwidth, r.BytesPerToken/1e6)
+}
+
+// compare alternates processes of both sides.
+func compare(c *config, typ, path string, threads int, plain string) (*result, error) {
+	r := &result{Type: typ, Threads: threads, Prompt: c.prompt, Tokens: c.tokens, Ratio: map[string]float64{}}
+	libraries := filepath.Join(c.cache, "libraries")
+	cached := path + ".tessera"
+	var ours, withCache, peer, peerPlain []sample
+	for range c.processes {
+		for _, s := range []struct {
+			to   *[]sample
+			skip bool
+			args []string
+		}{
+			{&ours, false, c.ours(path, threads, "")},
+			{&peer, false, c.peer(libraries, path, threads)},
+			{&withCache, !cacheable, c.ours(path, threads, cached)},
+			{&peerPlain, plain == "", c.peer(plain, path, threads)},
+		} {
+			if s.skip {
+				continue
+			}
+			one, err := start(s.args)
+			if err != nil {
+				return nil, err
+			}
+			*s.to = append(*s.to, *one)
+			m := measureMachine(typ, threads)
+			r.Peak, r.Bandwidth = max(r.Peak, m.peak), max(r.Bandwidth, m.bandwidth)
+		}
+	}
+	r.Ours, r.Peer = c.best(ours), c.best(peer)
+	if len(withCache) > 0 {
+		s := c.best(withCache)
+		r.OursCached = &s
+		r.Ratio["first_cached"], r.Ratio["memory_cached"] = s.First/r.Peer.First, float64(s.PeakRSS)/float64(r.Peer.PeakRSS)
+	}
+	r.Ratio["prefill"], r.Ratio["decode"] = r.Ours.Prefill/r.Peer.Prefill, r.Ours.Decode/r.Peer.Decode
+	r.Ratio["first"], r.Ratio["memory"] = r.Ours.First/r.Peer.First, float64(r.Ours.PeakRSS)/float64(r.Peer.PeakRSS)
+	if len(peerPlain) > 0 {
+		s := c.best(peerPlain)
+		r.PeerPlain = &s
+		r.Ratio["prefill_without_amx"], r.Ratio["decode_without_amx"] = r.Ours.Prefill/s.Prefill, r.Ours.Decode/s.Decode
+	}
+	weights, bytes, err := work(path)
+	if err != nil {
+		return nil, err
+	}
+	r.BytesPerToken = bytes
+	r.PercentOfPeak = 100 * 2 * weights * r.Ours.Prefill / 1e9 / r.Peak
+	r.PercentOfBandwidth = 100 * bytes * r.Ours.Decode / 1e9 / r.Bandwidth
+	return r, nil
+}
+
+func (c *config) ours(path string, threads int, cache string) []string {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return []string{self, "child", path, strconv.Itoa(threads), strconv.Itoa(c.prompt), strconv.Itoa(c.tokens), strconv.Itoa(c.rounds), cache}
+}
+
+func (c *config) peer(libraries, path string, threads int) []string {
+	return []string{filepath.Join(c.cache, "peer"), libraries, path, strconv.Itoa(threads), strconv.Itoa(c.prompt), strconv.Itoa(c.tokens), strconv.Itoa(c.rounds)}
+}
+
+// startVariable tells a child when it was started, in nanoseconds of the real-time clock.
+const startVariable = "LLM_BENCH_START"
+
+func start(args []string) (*sample, error) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", startVariable, time.Now().UnixNano()))
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	var s sample
+	if err := json.Unmarshal(out, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	if len(s.Prefill) == 0 || len(s.Decode) == 0 {
+		return nil, errors.New("no round was run")
+	}
+	return &s, nil
+}
+
+// best takes the best rate, the shortest start and the median of memory.
+func (c *config) best(list []sample) side {
+	fill, step, first := math.Inf(1), math.Inf(1), math.Inf(1)
+	var rss []int64
+	for _, s := range list {
+		fill, step, first = min(fill, slices.Min(s.Prefill)), min(step, slices.Min(s.Decode)), min(first, s.First)
+		rss = append(rss, s.PeakRSS)
+	}
+	slices.Sort(rss)
+	return side{float64(c.prompt) / fill, float64(c.tokens) / step, first * 1e3, rss[len(rss)/2]}
+}
+
+// install runs the script beside this program's source.
+func install(cache string) error {
+	script := filepath.Join(filepath.Dir(filepath.Dir(cache)), "llm", "install.sh")
+	if _, err := os.Stat(script); err != nil {
+		_, file, _, ok := runtime.Caller(0)
+		if !ok {
+			return err
+		}
+		script = filepath.Join(filepath.Dir(file), "install.sh")
+	}
+	cmd := exec.Command(script, cache)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
+}
+
+// withoutAMX makes a folder of the peer's libraries without those builds that use AMX, so that ggml takes the next best.
+func withoutAMX(cache string) (string, error) {
+	dir := filepath.Join(cache, "libraries-without-amx")
+	from, err := filepath.EvalSymlinks(filepath.Join(cache, "libraries"))
+	if err != nil {
+		return "", err
+	}
+	files, err := os.ReadDir(from)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		if strings.Contains(f.Name(), "sapphirerapids") {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(from, f.Name()), filepath.Join(dir, f.Name())); err != nil && !os.IsExist(err) {
+			return "", err
+		}
+	}
+	return dir, nil
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/tessera-go/tessera/backends"
+	_ "github.com/tessera-go/tessera/backends/cpu"
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/models/gguf"
+	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/llm/llmtest"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// cacheable says that packed weights can be kept beside a model.
+const cacheable = false
+
+// child measures Tessera in a process of its own: model, threads, prompt, tokens, rounds, cache.
+func child(args []string) error {
+	if len(args) != 6 {
+		return fmt.Errorf("child: %d arguments", len(args))
+	}
+	begin := time.Now()
+	if ns, err := strconv.ParseInt(os.Getenv(startVariable), 10, 64); err == nil {
+		begin = time.Unix(0, ns)
+	}
+	var n [4]int
+	for i := range n {
+		var err error
+		if n[i], err = strconv.Atoi(args[i+1]); err != nil {
+			return err
+		}
+	}
+	threads, prompt, tokens, rounds := n[0], n[1], n[2], n[3]
+	cpu, err := backends.Open(fmt.Sprintf("cpu:threads=%d", threads))
+	if err != nil {
+		return err
+	}
+	defer cpu.Close()
+	m, err := llm.Open(args[0], llm.Options{Backends: []backends.Backend{cpu}, Context: prompt + tokens, CacheType: tensor.F16})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.NewSession()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx := context.Background()
+	id := func(i int) int32 { return int32(300 + i*37%1000) }
+	var out sample
+	out.Load = time.Since(begin).Seconds()
+	if err := s.Eval(ctx, id(0)); err != nil {
+		return err
+	}
+	out.First = time.Since(begin).Seconds()
+	ids := make([]int32, prompt)
+	for i := range ids {
+		ids[i] = id(i)
+	}
+	for range rounds {
+		if err := s.Rewind(0); err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := s.Eval(ctx, ids...); err != nil {
+			return err
+		}
+		out.Prefill = append(out.Prefill, time.Since(start).Seconds())
+		start = time.Now()
+		for i := range tokens {
+			if err := s.Eval(ctx, id(prompt+i)); err != nil {
+				return err
+			}
+		}
+		out.Decode = append(out.Decode, time.Since(start).Seconds())
+	}
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return err
+	}
+	out.PeakRSS = u.Maxrss << 10
+	return json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// shape is the model of 134 million parameters.
+var shape = llmtest.Shape{Arch: "llama", Vocab: 32000, Context: 1024, Dim: 768, FFN: 2048, Layers: 12, Heads: 12, KVHeads: 12, Type: tensor.F32, Seed: 1}
+
+// model makes the file of a type, unless it exists.
+func model(dir, typ string) (string, error) {
+	path := filepath.Join(dir, "random-134m."+typ+".gguf")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	full := filepath.Join(dir, "random-134m.f32.gguf")
+	if _, err := os.Stat(full); err != nil {
+		fmt.Fprintln(os.Stderr, "making", filepath.Base(full))
+		if err := create(full, func(w *bufio.Writer) error { return llmtest.Write(w, shape) }); err != nil {
+			return "", err
+		}
+	}
+	if typ == "f32" {
+		return full, nil
+	}
+	fmt.Fprintln(os.Stderr, "making", filepath.Base(path))
+	f, err := gguf.Open(full)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return path, create(path, func(w *bufio.Writer) error {
+		_, err := gguf.Quantize(context.Background(), w, f, gguf.QuantizeOptions{Type: typ})
+		return err
+	})
+}
+
+// create writes a file under a temporary name, so that one cut short is never taken for a model.
+func create(path string, write func(*bufio.Writer) error) error {
+	f, err := os.Create(path + ".part")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := write(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}
+
+// work returns the weights that a token meets, and their bytes: all matrices but the embedding, of which a token reads one row.
+func work(path string) (weights, bytes float64, err error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		if len(t.Dims) == 2 && t.Name != "token_embd.weight" {
+			weights += float64(t.Elems())
+			bytes += float64(t.Bytes)
+		}
+	}
+	return weights, bytes, nil
+}
+
+type machine struct{ peak, bandwidth float64 }
+
+// measureMachine returns the arithmetic peak that belongs to a type and the rate at which a product of one row reads weights.
+func measureMachine(typ string, threads int) machine {
+	arithmetic := gemm.S8
+	if typ == "f32" || typ == "f16" || typ == "bf16" {
+		arithmetic = gemm.F32
+	}
+	m := machine{peak: gemm.Peak(arithmetic, threads, nil)}
+	const n, k = 8192, 4096
+	if row == nil {
+		p, err := gemm.PackB(gemm.Raw(gemm.BF16, make([]byte, 2*n*k), k, n, n, 1), &gemm.Options{})
+		if err != nil {
+			return m
+		}
+		row = p
+	}
+	a, c := make([]float32, k), make([]float32, n)
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		if err := gemm.MulPacked(gemm.Of(c, 1, n), gemm.Of(a, 1, k), row, &gemm.Options{Threads: threads}); err != nil {
+			return m
+		}
+		best = min(best, time.Since(start))
+	}
+	m.bandwidth = float64(row.Bytes()) / best.Seconds() / 1e9
+	return m
+}
+
+// row is 67 MB of weights: beyond what a cache holds for long.
+var row *gemm.PackedB
