@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tessera-go/tessera/backends/xdna/kernel"
+)
 
 // Default is the design that a type pair runs on unless somebody chooses: the paper's first-ranked one, or, for types that the paper does not
 // have, the planner's best that can be built.
@@ -39,10 +43,17 @@ type BeyondRow struct {
 	size, baseSize Size
 }
 
-// publishedBeyond are figures on silicon for these techniques, from other work than the paper.
-var publishedBeyond = map[string]string{
-	"xdna2 bf16-bfp16": "24.3 (Strix) and 27.3 (Krackan) TFLOPS with bands, 4096x4096x2048 (arXiv 2511.16041)",
-	"xdna2 bf16-bf16":  "14.52 TFLOPS, the paper's design (arXiv 2512.13282); resident B took 24 % off the median time of another design (amd/IRON flm.GEMM)",
+// publishedBeyond is what is published on silicon for a technique, by other work than the paper.
+func publishedBeyond(d Design) string {
+	switch {
+	case d.Device != "xdna2":
+		return ""
+	case d.Types.B == kernel.BFP16:
+		return "24.3 (Strix), 27.3 (Krackan) TFLOPS with bands, 4096x4096x2048 (arXiv 2511.16041)"
+	case d.ResidentB:
+		return "24 % less median time than without, another design, Strix (amd/IRON flm.GEMM)"
+	}
+	return ""
 }
 
 // Beyond predicts, for each device and type pair, the paper's design and the best buildable one of each family beyond it, each on its own multiple of its
@@ -99,13 +110,11 @@ func Beyond(o TableOptions) ([]BeyondRow, error) {
 	var rows []BeyondRow
 	for i, e := range list {
 		row := BeyondRow{Device: e.d.Device, DType: e.d.Types.String(), Design: e.d.Family(), Tile: e.d.Tile.String(), KMT: e.d.KMT, Bands: e.d.bands(), Transposed: e.d.Transposed, Size: e.s.String(),
-			Analytic: analytic(e), Gain: analytic(e) / analytic(list[e.base]), Label: "predicted", Published: publishedBeyond[e.d.Device+" "+e.d.Types.String()]}
+			Analytic: analytic(e), Gain: analytic(e) / analytic(list[e.base]), Label: "predicted", Published: publishedBeyond(e.d)}
 		row.design, row.size, row.base, row.baseSize = e.d, e.s, list[e.base].d, list[e.base].s
 		if i == e.base {
 			r, _ := Published().row(e.d.Device, e.d.Types.String(), 1)
 			row.Design, row.Published = "published", fmt.Sprintf("%.2f TOPS (arXiv 2512.13282)", r.TOPS)
-		} else if e.d.Family() == FamilyPaper {
-			row.Published = ""
 		}
 		if o.Emulate != nil {
 			row.Emulated, row.EmulatedGain = emulated[i], emulated[i]/emulated[e.base]
@@ -115,7 +124,8 @@ func Beyond(o TableOptions) ([]BeyondRow, error) {
 	return rows, nil
 }
 
-// BestBuildable is [BestNear] among the designs that can be built. It tries candidates in falling order of their predicted rate.
+// BestBuildable is [BestNear] among the designs that can be built and whose resident B, if any, does stay. It tries candidates in falling order of
+// their predicted rate.
 func BestBuildable(m *Machine, ty Types, family string, side int) (Design, float64) {
 	type scored struct {
 		d    Design
@@ -123,7 +133,9 @@ func BestBuildable(m *Machine, ty Types, family string, side int) (Design, float
 	}
 	var list []scored
 	for _, d := range m.Candidates(ty, family) {
-		list = append(list, scored{d, m.Predict(d, d.Near(side)).TOPS})
+		if s := d.Near(side); !d.ResidentB || d.Stays(s.K) {
+			list = append(list, scored{d, m.Predict(d, s).TOPS})
+		}
 	}
 	for len(list) > 0 {
 		best := 0

@@ -294,7 +294,7 @@ func Fits() []Fit {
 		m := machine(name)
 		out = append(out,
 			Fit{name, "DRAM read bandwidth", m.DRAM / 1e9, "GB/s", "measured TOPS of the first-ranked rows: the least bandwidth that holds none of them up"},
-			Fit{name, "run that halves into the knee", m.RunHalf, "bytes", "xdna bf16 96x56x96 with k_mt 56: 1.27 TOPS; one value for both devices"},
+			Fit{name, "run length at the knee of the DRAM law", m.RunHalf, "bytes", "xdna bf16 96x56x96 with k_mt 56: 1.27 TOPS; one value for both devices"},
 			Fit{name, "share of a broken DRAM line paid by a row-major B", m.RowShare, "", "mean gain of column-major B, int8-int8"})
 		for _, dt := range PaperTypes {
 			ty, _ := ParseTypes(dt)

@@ -23,13 +23,16 @@ type Stalls struct {
 	CTraffic    float64 `json:"c_traffic"`   // C is waited for: the single buffer is being drained
 	Descriptors float64 `json:"descriptors"` // an operand is waited for, its shim channel has no task, and the controller waits for a token
 	Controller  float64 `json:"controller"`  // an operand or the start is waited for while the controller is at work on the channel's next task
-	Locks       float64 `json:"locks"`       // the rest: lock grants, descriptor set-up, the end of the run
-	Bound       string  `json:"bound"`       // the largest part in words
+	Locks       float64 `json:"locks"`       // the rest: lock grants, descriptor set-up, cores that are done or have not begun
+	Bound       string  `json:"bound"`       // what the cores wait for most, or compute if that is little
 }
+
+// little is the share of the cores' time, in percent, up to which waiting for one thing does not count as what bounds a run.
+const little = 10
 
 // String is one line for people.
 func (s Stalls) String() string {
-	return fmt.Sprintf("bound by %s: compute %.1f %%, A traffic %.1f %%, B traffic %.1f %%, C traffic %.1f %%, descriptors %.1f %%, controller %.1f %%, locks and ends %.1f %%",
+	return fmt.Sprintf("bound by %s: compute %.1f %%, A traffic %.1f %%, B traffic %.1f %%, C traffic %.1f %%, descriptors %.1f %%, controller %.1f %%, start, end and locks %.1f %%",
 		s.Bound, s.Compute, s.ATraffic, s.BTraffic, s.CTraffic, s.Descriptors, s.Controller, s.Locks)
 }
 
@@ -152,21 +155,21 @@ func (r *Recorder) Stalls(transposed bool) Stalls {
 	if total == 0 {
 		return out
 	}
-	parts := []struct {
-		name string
-		v    *float64
-	}{{"compute", &out.Compute}, {"A traffic", &out.ATraffic}, {"B traffic", &out.BTraffic}, {"C traffic", &out.CTraffic},
-		{"descriptors", &out.Descriptors}, {"controller", &out.Controller}}
 	rest := 100.0
-	best := 0
-	for i, p := range parts {
-		*p.v = max(*p.v*100/total, 0) // rounding may leave a trace below 0
-		rest -= *p.v
-		if *p.v > *parts[best].v {
-			best = i
-		}
+	for _, v := range []*float64{&out.Compute, &out.ATraffic, &out.BTraffic, &out.CTraffic, &out.Descriptors, &out.Controller} {
+		*v = max(*v*100/total, 0) // rounding may leave a trace below 0
+		rest -= *v
 	}
 	out.Locks = max(rest, 0)
-	out.Bound = parts[best].name
+	out.Bound = "compute"
+	most := float64(little)
+	for _, p := range []struct {
+		name string
+		v    float64
+	}{{"A traffic", out.ATraffic}, {"B traffic", out.BTraffic}, {"C traffic", out.CTraffic}, {"descriptors", out.Descriptors}, {"controller", out.Controller}, {"start and end", out.Locks}} {
+		if p.v > most {
+			most, out.Bound = p.v, p.name
+		}
+	}
 	return out
 }

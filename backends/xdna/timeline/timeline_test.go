@@ -41,12 +41,18 @@ func TestStalls(t *testing.T) {
 	require.InDelta(t, 10, s.Descriptors, 1e-9)
 	require.InDelta(t, 15, s.Controller, 1e-9)
 	require.InDelta(t, 2, s.Locks, 1e-9)
-	require.Equal(t, "compute", s.Bound)
-	require.Contains(t, s.String(), "bound by compute: compute 60.0 %")
+	require.Equal(t, "controller", s.Bound)
+	require.Contains(t, s.String(), "bound by controller: compute 60.0 %")
 	require.InDelta(t, 100, s.Compute+s.ATraffic+s.BTraffic+s.CTraffic+s.Descriptors+s.Controller+s.Locks, 1e-9)
 	// With the operands' ways exchanged the same waits are for other channels.
 	s = example().Stalls(true)
 	require.InDelta(t, 10, s.ATraffic, 1e-9)
+	// Waits of little weight are no bound.
+	r := &Recorder{Dev: device.XDNA}
+	core := array.Track{Tile: device.Tile{Col: 0, Row: 2}, Name: "core"}
+	r.Span(core, "wait for a free C buffer", 0, 5)
+	r.Span(core, "compute", 5, 100)
+	require.Equal(t, "compute", r.Stalls(false).Bound)
 	require.Zero(t, (&Recorder{Dev: device.XDNA}).Stalls(false).Compute)
 }
 

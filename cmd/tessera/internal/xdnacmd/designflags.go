@@ -75,7 +75,7 @@ func (f *designFlags) build() (*plan.Machine, plan.Design, error) {
 		if f.kmt == 0 {
 			return nil, plan.Design{}, cli.Usagef("--tile needs --kmt, a multiple of %d", d.Tile.K)
 		}
-		d.Bands, d.ResidentB = 0, false
+		d.Bands, d.ResidentB, d.Transposed = 0, false, false
 	}
 	if f.kmt != 0 {
 		d.KMT = f.kmt

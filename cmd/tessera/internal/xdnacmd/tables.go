@@ -195,6 +195,9 @@ func (f *tablesFlags) printBeyond(w io.Writer) error {
 		if r.Emulated > 0 {
 			emu, gain = fmt.Sprintf("%.2f", r.Emulated), fmt.Sprintf("%.2f", r.EmulatedGain)
 		}
+		if r.Transposed {
+			r.Design += ", transposed"
+		}
 		t.row(r.Device, r.DType, r.Design, r.Tile, r.KMT, r.Bands, r.Size, fmt.Sprintf("%.2f", r.Analytic), fmt.Sprintf("%.2f", r.Gain), emu, gain, r.Published)
 	}
 	return t.w.Flush()
