@@ -105,7 +105,7 @@ func (p *mmPlan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws
 		s = &space{}
 		ws.Data = s
 	}
-	if p.rows == 0 || p.spec.N == 0 {
+	if args.C.Elems() == 0 {
 		return nil
 	}
 	// C as rows, in place where it is.
@@ -343,7 +343,14 @@ func (p *mmPlan) emulate(ctx context.Context, s *space) error {
 		return err
 	}
 	p.count(res.Seconds, res.BytesRead+res.BytesWritten, staged)
-	if direct {
+	switch {
+	case direct:
+		return nil
+	case p.how.direct: // rows of C have gaps that the plan did not know of
+		n := p.how.types.C.Bytes(p.spec.N)
+		for i := range p.rows {
+			copy(c.data[i*c.pitch:][:n], raw[i*p.pitchC:])
+		}
 		return nil
 	}
 	s.raw = raw
