@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	stdimage "image"
+	"image/color"
 	"log"
 	"math"
 	"math/rand/v2"
@@ -24,15 +26,17 @@ import (
 
 	"github.com/tessera-go/tessera/backends"
 	_ "github.com/tessera-go/tessera/backends/cpu"
+	"github.com/tessera-go/tessera/models/image"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// subject is a model with the shape of its input.
+// subject is a model with the shape of its input, and how pictures enter it.
 type subject struct {
-	name string
-	path string
-	dims []int
+	name   string
+	path   string
+	dims   []int
+	format image.Format
 }
 
 // result is a line of the output. Times are in milliseconds, memory in bytes.
@@ -76,16 +80,21 @@ func main() {
 	at := func(name string) string { return filepath.Join(*dir, name) }
 	resnet := filepath.Join(os.TempDir(), fmt.Sprintf("resnet50-random-%d.onnx", os.Getpid()))
 	defer os.Remove(resnet)
+	// Pixels as the models want them: noise would make networks that end in decisions (maxima, sigmoids far from 1/2) compare rounding.
+	raw := image.Format{Channels: 4, Last: true}
+	signed := image.Format{Last: true, Scale: 1 / 127.5, Mean: []float32{1}}
+	imagenet := image.Format{Scale: 1.0 / 255, Mean: []float32{0.485, 0.456, 0.406}, Std: []float32{0.229, 0.224, 0.225}}
+	half := image.Format{Scale: 1.0 / 255, Mean: []float32{0.5}, Std: []float32{0.5}}
 	subjects := []subject{
-		{"mlsd-large-320", at("mlsd_320x320_large.onnx"), []int{1, 320, 320, 4}},
-		{"ppocr4-det-640", at("ch_PP-OCRv4_det_infer.onnx"), []int{1, 3, 640, 640}},
-		{"ppocr4-rec-320", at("ch_PP-OCRv4_rec_infer.onnx"), []int{1, 3, 48, 320}},
-		{"blazeface-back-256", at("face_detection_back_256x256_barracuda.onnx"), []int{1, 256, 256, 3}},
-		{"blazeface-front-128", at("face_detection_front_128x128_barracuda.onnx"), []int{1, 128, 128, 3}},
-		{"magika-1", *magika, []int{1, 2048}},
-		{"magika-32", *magika, []int{32, 2048}},
-		{"resnet50-1", resnet, []int{1, 3, 224, 224}},
-		{"resnet50-8", resnet, []int{8, 3, 224, 224}},
+		{"mlsd-large-320", at("mlsd_320x320_large.onnx"), []int{1, 320, 320, 4}, raw},
+		{"ppocr4-det-640", at("ch_PP-OCRv4_det_infer.onnx"), []int{1, 3, 640, 640}, imagenet},
+		{"ppocr4-rec-320", at("ch_PP-OCRv4_rec_infer.onnx"), []int{1, 3, 48, 320}, half},
+		{"blazeface-back-256", at("face_detection_back_256x256_barracuda.onnx"), []int{1, 256, 256, 3}, signed},
+		{"blazeface-front-128", at("face_detection_front_128x128_barracuda.onnx"), []int{1, 128, 128, 3}, signed},
+		{"magika-1", *magika, []int{1, 2048}, raw},
+		{"magika-32", *magika, []int{32, 2048}, raw},
+		{"resnet50-1", resnet, []int{1, 3, 224, 224}, imagenet},
+		{"resnet50-8", resnet, []int{8, 3, 224, 224}, imagenet},
 	}
 	var ratios []float64
 	for _, s := range subjects {
@@ -251,13 +260,42 @@ func openORT(s subject, threads int, rng *rand.Rand) (*peer, error) {
 		p.in, err = ort.NewTensor(shape, v)
 	} else {
 		v := make([]float32, n)
-		for i := range v {
-			v[i] = rng.Float32()
-		}
 		p.given = tensor.Of(v, s.dims...)
+		w, h := s.dims[3], s.dims[2]
+		if s.format.Last {
+			w, h = s.dims[2], s.dims[1]
+		}
+		for i := range s.dims[0] {
+			one, err := p.given.Slice(0, i, i+1, 1)
+			if err != nil {
+				return nil, err
+			}
+			if err := s.format.Put(one, picture(w, h, rng)); err != nil {
+				return nil, err
+			}
+		}
 		p.in, err = ort.NewTensor(shape, v)
 	}
 	return p, err
+}
+
+// picture draws something for networks to look at: boxes, lines and text on a gradient.
+func picture(w, h int, rng *rand.Rand) stdimage.Image {
+	img := stdimage.NewRGBA(stdimage.Rect(0, 0, w, h))
+	for y := range h {
+		for x := range w {
+			img.Set(x, y, color.RGBA{uint8(200 * x / w), uint8(220 * y / h), uint8(120 + rng.IntN(40)), 255})
+		}
+	}
+	random := func() color.RGBA {
+		return color.RGBA{uint8(rng.IntN(256)), uint8(rng.IntN(256)), uint8(rng.IntN(256)), 255}
+	}
+	for range 12 {
+		x, y := rng.Float64()*float64(w), rng.Float64()*float64(h)
+		image.Box(img, x, y, x+rng.Float64()*float64(w)/2, y+rng.Float64()*float64(h)/2, random(), 1+rng.IntN(3))
+		image.Text(img, rng.IntN(w), rng.IntN(h), "The quick brown fox 0123", color.Black, color.White)
+	}
+	return img
 }
 
 func (p *peer) input() tensor.Tensor { return p.given }

@@ -9,11 +9,12 @@ import (
 
 // tile is what a tile kernel is called with: h pixels (fixed by the function) by the channels of a panel.
 //
-//	sum[i][j] = init[j] + over segments s, steps t: A[i][s][t] * b[s k + t][j]
-//	c[i][j]   = limit(act(sum[i][j] + res[i][j]), lo, hi)
+//	sum[i][j] = over segments s, steps t: A[i][s][t] * b[s k + t][j]
+//	c[i][j]   = limit(act(sum[i][j] + init[j] + res[i][j]), lo, hi)
 //
 // Pixel i of segment s begins at a + offs[s] + i ars, and its steps are 4 bytes apart. Sums take one multiply-add a step, in
-// the order of segments and steps.
+// the order of segments and steps. The bias (init) comes last: it may be much larger than what it balances, and every partial sum that
+// held it would be rounded as coarsely.
 type tile struct {
 	a    unsafe.Pointer
 	offs unsafe.Pointer // *int, bytes
@@ -36,7 +37,7 @@ type tile struct {
 
 // strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.
 //
-//	c[i][j] = limit(act(init[j] + over taps t: x[i + t][j] * w[t][j]), lo, hi)    or the maximum
+//	c[i][j] = limit(act((over taps t: x[i + t][j] * w[t][j]) + init[j]), lo, hi)    or the maximum of init and all taps
 //
 // Tap t of pixel i lies at x + offs[2 t] + i xs, its filter values at w + offs[2 t + 1]. Kernels change n.
 type strip struct {
@@ -143,10 +144,6 @@ func finish(x, lo, hi, p, q float32, mode int, s, t float32) float32 {
 // tileGo is the tile kernel in Go, and the definition of the others.
 func tileGo(p *tile, h int) {
 	var acc [portableMR][portableNR]float32
-	init := (*[portableNR]float32)(p.init)
-	for i := range h {
-		acc[i] = *init
-	}
 	b := p.b
 	offs := unsafe.Slice((*int)(p.offs), p.segs)
 	for _, off := range offs {
@@ -165,7 +162,7 @@ func tileGo(p *tile, h int) {
 	}
 	for i := range h {
 		for j := range p.cols {
-			x := acc[i][j]
+			x := acc[i][j] + *at(p.init, 4*j)
 			if p.res != nil {
 				x += *at(p.res, i*p.ldr+4*j)
 			}
@@ -179,7 +176,10 @@ func stripGo(p *strip, h int, maximum bool) {
 	offs := unsafe.Slice((*[2]int)(p.offs), p.taps)
 	for i := range h {
 		for j := range p.n {
-			x := *at(p.init, 4*j)
+			var x float32
+			if maximum {
+				x = *at(p.init, 4*j)
+			}
 			for _, o := range offs {
 				v := *at(p.x, o[0]+i*p.xs+4*j)
 				if maximum {
@@ -187,6 +187,9 @@ func stripGo(p *strip, h int, maximum bool) {
 				} else {
 					x += v * *at(p.w, o[1]+4*j)
 				}
+			}
+			if !maximum {
+				x += *at(p.init, 4*j)
 			}
 			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
 		}

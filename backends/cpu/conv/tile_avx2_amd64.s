@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// A tile kernel computes h pixels by NR output channels: sums start from init, every segment adds k steps (a value of each
-// pixel by broadcast, NR filter values as vectors), then the residual is added, the activation's mode is applied and the sums
-// are limited to lo and hi.
+// A tile kernel computes h pixels by NR output channels: every segment adds k steps (a value of each pixel by broadcast, NR
+// filter values as vectors), then init and the residual are added, the activation's mode is applied and the sums are limited to
+// lo and hi.
 //
 //	DI args     AX pixel 0 in the segment    BX filter    CX steps to go    SI segment offsets    DX segments to go
 //	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between pixels
@@ -16,9 +16,8 @@
 TEXT ·tileAVX2h1x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
-	MOVQ 32(DI), AX
-	VMOVUPS 0(AX), Y0
-	VMOVUPS 32(AX), Y1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
 	MOVQ 16(DI), BX
 	MOVQ 8(DI), SI
 	MOVQ 72(DI), DX
@@ -39,6 +38,9 @@ step:
 	JNE step
 	DECQ DX
 	JNE segment
+	MOVQ 32(DI), AX
+	VADDPS 0(AX), Y0, Y0
+	VADDPS 32(AX), Y1, Y1
 	MOVQ 40(DI), AX
 	TESTQ AX, AX
 	JEQ limit
@@ -107,11 +109,10 @@ plain:
 TEXT ·tileAVX2h2x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
-	MOVQ 32(DI), AX
-	VMOVUPS 0(AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVAPS Y0, Y2
-	VMOVAPS Y1, Y3
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
 	MOVQ 16(DI), BX
 	MOVQ 8(DI), SI
 	MOVQ 72(DI), DX
@@ -135,6 +136,11 @@ step:
 	JNE step
 	DECQ DX
 	JNE segment
+	MOVQ 32(DI), AX
+	VADDPS 0(AX), Y0, Y0
+	VADDPS 32(AX), Y1, Y1
+	VADDPS 0(AX), Y2, Y2
+	VADDPS 32(AX), Y3, Y3
 	MOVQ 40(DI), AX
 	TESTQ AX, AX
 	JEQ limit
@@ -237,13 +243,12 @@ plain:
 TEXT ·tileAVX2h3x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
-	MOVQ 32(DI), AX
-	VMOVUPS 0(AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVAPS Y0, Y2
-	VMOVAPS Y1, Y3
-	VMOVAPS Y0, Y4
-	VMOVAPS Y1, Y5
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
 	MOVQ 16(DI), BX
 	MOVQ 8(DI), SI
 	MOVQ 72(DI), DX
@@ -270,6 +275,13 @@ step:
 	JNE step
 	DECQ DX
 	JNE segment
+	MOVQ 32(DI), AX
+	VADDPS 0(AX), Y0, Y0
+	VADDPS 32(AX), Y1, Y1
+	VADDPS 0(AX), Y2, Y2
+	VADDPS 32(AX), Y3, Y3
+	VADDPS 0(AX), Y4, Y4
+	VADDPS 32(AX), Y5, Y5
 	MOVQ 40(DI), AX
 	TESTQ AX, AX
 	JEQ limit
@@ -407,15 +419,14 @@ TEXT ·tileAVX2h4x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 32(DI), AX
-	VMOVUPS 0(AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVAPS Y0, Y2
-	VMOVAPS Y1, Y3
-	VMOVAPS Y0, Y4
-	VMOVAPS Y1, Y5
-	VMOVAPS Y0, Y6
-	VMOVAPS Y1, Y7
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
 	MOVQ 16(DI), BX
 	MOVQ 8(DI), SI
 	MOVQ 72(DI), DX
@@ -445,6 +456,15 @@ step:
 	JNE step
 	DECQ DX
 	JNE segment
+	MOVQ 32(DI), AX
+	VADDPS 0(AX), Y0, Y0
+	VADDPS 32(AX), Y1, Y1
+	VADDPS 0(AX), Y2, Y2
+	VADDPS 32(AX), Y3, Y3
+	VADDPS 0(AX), Y4, Y4
+	VADDPS 32(AX), Y5, Y5
+	VADDPS 0(AX), Y6, Y6
+	VADDPS 32(AX), Y7, Y7
 	MOVQ 40(DI), AX
 	TESTQ AX, AX
 	JEQ limit
@@ -616,17 +636,16 @@ TEXT ·tileAVX2h5x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 32(DI), AX
-	VMOVUPS 0(AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVAPS Y0, Y2
-	VMOVAPS Y1, Y3
-	VMOVAPS Y0, Y4
-	VMOVAPS Y1, Y5
-	VMOVAPS Y0, Y6
-	VMOVAPS Y1, Y7
-	VMOVAPS Y0, Y8
-	VMOVAPS Y1, Y9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
 	MOVQ 16(DI), BX
 	MOVQ 8(DI), SI
 	MOVQ 72(DI), DX
@@ -659,6 +678,17 @@ step:
 	JNE step
 	DECQ DX
 	JNE segment
+	MOVQ 32(DI), AX
+	VADDPS 0(AX), Y0, Y0
+	VADDPS 32(AX), Y1, Y1
+	VADDPS 0(AX), Y2, Y2
+	VADDPS 32(AX), Y3, Y3
+	VADDPS 0(AX), Y4, Y4
+	VADDPS 32(AX), Y5, Y5
+	VADDPS 0(AX), Y6, Y6
+	VADDPS 32(AX), Y7, Y7
+	VADDPS 0(AX), Y8, Y8
+	VADDPS 32(AX), Y9, Y9
 	MOVQ 40(DI), AX
 	TESTQ AX, AX
 	JEQ limit
@@ -865,19 +895,18 @@ TEXT ·tileAVX2h6x16(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
-	MOVQ 32(DI), AX
-	VMOVUPS 0(AX), Y0
-	VMOVUPS 32(AX), Y1
-	VMOVAPS Y0, Y2
-	VMOVAPS Y1, Y3
-	VMOVAPS Y0, Y4
-	VMOVAPS Y1, Y5
-	VMOVAPS Y0, Y6
-	VMOVAPS Y1, Y7
-	VMOVAPS Y0, Y8
-	VMOVAPS Y1, Y9
-	VMOVAPS Y0, Y10
-	VMOVAPS Y1, Y11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
 	MOVQ 16(DI), BX
 	MOVQ 8(DI), SI
 	MOVQ 72(DI), DX
@@ -913,6 +942,19 @@ step:
 	JNE step
 	DECQ DX
 	JNE segment
+	MOVQ 32(DI), AX
+	VADDPS 0(AX), Y0, Y0
+	VADDPS 32(AX), Y1, Y1
+	VADDPS 0(AX), Y2, Y2
+	VADDPS 32(AX), Y3, Y3
+	VADDPS 0(AX), Y4, Y4
+	VADDPS 32(AX), Y5, Y5
+	VADDPS 0(AX), Y6, Y6
+	VADDPS 32(AX), Y7, Y7
+	VADDPS 0(AX), Y8, Y8
+	VADDPS 32(AX), Y9, Y9
+	VADDPS 0(AX), Y10, Y10
+	VADDPS 32(AX), Y11, Y11
 	MOVQ 40(DI), AX
 	TESTQ AX, AX
 	JEQ limit

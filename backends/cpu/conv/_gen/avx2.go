@@ -35,13 +35,9 @@ func (f *file) tile256(h int) {
 	}
 	f.p("\tMOVQ p+0(FP), DI")
 	f.strides(h, oARS)
-	f.p("\tMOVQ %d(DI), AX", oInit)
-	for v := 0; v < nv; v++ {
-		f.p("\tVMOVUPS %d(AX), %s", v*32, acc(0, v))
-	}
-	for i := 1; i < h; i++ {
+	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
-			f.p("\tVMOVAPS %s, %s", acc(0, v), acc(i, v))
+			f.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
 		}
 	}
 	f.p("\tMOVQ %d(DI), BX", oB)
@@ -69,6 +65,12 @@ func (f *file) tile256(h int) {
 	f.p("\tJNE step")
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
+	f.p("\tMOVQ %d(DI), AX", oInit)
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVADDPS %d(AX), %s, %s", v*32, acc(i, v), acc(i, v))
+		}
+	}
 	f.p("\tMOVQ %d(DI), AX", oRes)
 	f.p("\tTESTQ AX, AX")
 	f.p("\tJEQ limit")
@@ -123,9 +125,13 @@ func (f *file) strip256(op string, h int) {
 	f.p("\tXORQ DX, DX")
 	f.p("block:")
 	f.p("\tMOVQ %d(DI), AX", sInit)
-	f.p("\tVMOVUPS (AX)(DX*1), %s", acc(0))
-	for i := 1; i < h; i++ {
-		f.p("\tVMOVAPS %s, %s", acc(0), acc(i))
+	f.p("\tVMOVUPS (AX)(DX*1), Y9")
+	for i := 0; i < h; i++ {
+		if op == "Max" {
+			f.p("\tVMOVAPS Y9, %s", acc(i))
+		} else {
+			f.p("\tVXORPS %s, %s, %s", acc(i), acc(i), acc(i))
+		}
 	}
 	f.p("\tMOVQ %d(DI), BX", sW)
 	f.p("\tADDQ DX, BX")
@@ -151,6 +157,9 @@ func (f *file) strip256(op string, h int) {
 	}
 	f.p("\tDECQ CX")
 	f.p("\tJNE tap")
+	for i := 0; i < h && op == "Mul"; i++ {
+		f.p("\tVADDPS Y9, %s, %s", acc(i), acc(i))
+	}
 	var sums []string
 	for i := 0; i < h; i++ {
 		sums = append(sums, acc(i))

@@ -44,13 +44,9 @@ func (f *file) tile512(h, nv int) {
 			f.p("\tSHRQ $16, R15")
 		}
 	}
-	f.p("\tMOVQ %d(DI), AX", oInit)
-	for v := 0; v < nv; v++ {
-		f.p("\tVMOVUPS %d(AX), %s", v*64, acc(0, v))
-	}
-	for i := 1; i < h; i++ {
+	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
-			f.p("\tVMOVAPS %s, %s", acc(0, v), acc(i, v))
+			f.p("\tVPXORD %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
 		}
 	}
 	f.p("\tMOVQ %d(DI), BX", oB)
@@ -102,6 +98,15 @@ func (f *file) tile512(h, nv int) {
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
 
+	f.p("\tMOVQ %d(DI), AX", oInit)
+	for v := 0; v < nv; v++ {
+		f.p("\tVMOVUPS %d(AX), %s", v*64, breg(v))
+	}
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVADDPS %s, %s, %s", breg(v), acc(i, v), acc(i, v))
+		}
+	}
 	f.p("\tMOVQ %d(DI), AX", oRes)
 	f.p("\tTESTQ AX, AX")
 	f.p("\tJEQ limit")
@@ -169,9 +174,13 @@ func (f *file) strip512(op string, h int) {
 	f.p("\tKMOVW AX, K1")
 	f.p("whole:")
 	f.p("\tMOVQ %d(DI), AX", sInit)
-	f.p("\tVMOVUPS.Z (AX)(DX*1), K1, %s", acc(0))
-	for i := 1; i < h; i++ {
-		f.p("\tVMOVAPS %s, %s", acc(0), acc(i))
+	f.p("\tVMOVUPS.Z (AX)(DX*1), K1, Z25")
+	for i := 0; i < h; i++ {
+		if op == "Max" {
+			f.p("\tVMOVAPS Z25, %s", acc(i))
+		} else {
+			f.p("\tVPXORD %s, %s, %s", acc(i), acc(i), acc(i))
+		}
 	}
 	f.p("\tMOVQ %d(DI), BX", sW)
 	f.p("\tADDQ DX, BX")
@@ -197,6 +206,9 @@ func (f *file) strip512(op string, h int) {
 	}
 	f.p("\tDECQ CX")
 	f.p("\tJNE tap")
+	for i := 0; i < h && op == "Mul"; i++ {
+		f.p("\tVADDPS Z25, %s, %s", acc(i), acc(i))
+	}
 	var sums []string
 	for i := 0; i < h; i++ {
 		sums = append(sums, acc(i))

@@ -162,9 +162,9 @@ func main() {
 }
 
 const tileHeader = `
-// A tile kernel computes h pixels by NR output channels: sums start from init, every segment adds k steps (a value of each
-// pixel by broadcast, NR filter values as vectors), then the residual is added, the activation's mode is applied and the sums
-// are limited to lo and hi.
+// A tile kernel computes h pixels by NR output channels: every segment adds k steps (a value of each pixel by broadcast, NR
+// filter values as vectors), then init and the residual are added, the activation's mode is applied and the sums are limited to
+// lo and hi.
 //
 //	DI args     AX pixel 0 in the segment    BX filter    CX steps to go    SI segment offsets    DX segments to go
 //	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between pixels
@@ -172,8 +172,8 @@ const tileHeader = `
 `
 
 const stripHeader = `
-// A strip kernel computes h pixels of n channels, each channel by itself: sums start from init, every tap adds or takes the
-// maximum, then the activation's mode is applied and the sums are limited to lo and hi. Offsets come in pairs: of the tap in the
+// A strip kernel computes h pixels of n channels, each channel by itself: every tap adds, and init at the end, or takes the
+// maximum with what starts from init, then the activation's mode is applied and the sums are limited to lo and hi. Offsets come in pairs: of the tap in the
 // image, and of its filter values.
 //
 //	DI args     AX pixel 0 at the tap    BX filter    CX taps to go    SI tap offsets    DX channels done, in bytes
