@@ -31,6 +31,8 @@ type Options struct {
 	Precision func(ops.Call) float64
 	// Only keeps cases whose operation has one of these names; nil means all.
 	Only []string
+	// Types keeps cases whose first operand has one of these types; nil means all.
+	Types []tensor.DType
 	// Whole keeps the tests of the backend as a whole of these names (description, refusal, programs, concurrency, determinism,
 	// cancellation, constants); nil means all.
 	Whole []string
@@ -165,7 +167,7 @@ func (s *suite) groups() []group {
 	var order []string
 	for _, c := range cases(s.o.Long) {
 		name := c.Op.Name()
-		if s.o.Only != nil && !slices.Contains(s.o.Only, name) {
+		if s.o.Only != nil && !slices.Contains(s.o.Only, name) || s.o.Types != nil && !slices.Contains(s.o.Types, c.In[0].Spec.DType) {
 			continue
 		}
 		if byOp[name] == nil {
