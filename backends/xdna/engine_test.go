@@ -172,7 +172,11 @@ func TestExtremeValues(t *testing.T) {
 		for _, c := range []tensor.DType{tensor.BF16, tensor.F32} {
 			for _, rounding := range []kernel.Rounding{kernel.NearestEven, kernel.Floor} {
 				s := matmul.Spec{A: tensor.BF16, B: tensor.BF16, C: c, BLayout: matmul.ColMajor}
-				for _, exp := range []int{-120, -64, 62, 120, 1000} {
+				exps := []int{-64, 62, 1000}
+				if slow {
+					exps = append(exps, -120, 120)
+				}
+				for _, exp := range exps {
 					p := randomProblem(rng, s, 9, 20, 70, rounding)
 					for _, t := range []*tensor.Tensor{&p.a, &p.b} {
 						for i, h := 0, tensor.Data[uint16](t); i < len(h); i++ {

@@ -166,9 +166,9 @@ func TestModesAgree(t *testing.T) {
 					emulate := open(t, dev, opt)
 					t.Run(fmt.Sprintf("%s/%v/%v", dev.Name, s, variant), func(t *testing.T) {
 						rng := rand.New(rand.NewPCG(uint64(variant), 5))
-						n := 3
-						if testing.Short() {
-							n = 1
+						n := 1
+						if slow {
+							n = 6
 						}
 						for range n {
 							p := randomProblem(rng, s, 1+rng.IntN(700), 1+rng.IntN(700), 1+rng.IntN(900), opt.Rounding)
