@@ -7,10 +7,11 @@ import "math"
 // parameters; round the parameters to their few bits, looking at the neighbours too; and fit the super-block's scales to the
 // codes that resulted, with a second rounding. The best of both rounds is stored.
 
-// roundSmall rounds half to even; |x| must be below 2^22.
+// roundSmall rounds half to even; |x| must be below 2^22. The conversion keeps a product that the caller passes from being fused
+// with the addition, which would round once instead of twice on some processors.
 func roundSmall(x float32) int32 {
 	const magic = 3 << 22
-	return int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))
+	return int32(math.Float32bits(float32(x)+magic)) - int32(math.Float32bits(magic))
 }
 
 // roundClamp rounds into [lo, hi]; |x| must be below 2^22, as all ratios of elements to scales here are.
