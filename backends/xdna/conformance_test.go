@@ -1,6 +1,7 @@
 package xdna
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,12 @@ func TestConformance(t *testing.T) {
 				b, err := backends.Open(spec)
 				require.NoError(t, err)
 				return b
-			}, backendtest.Options{Only: []string{"matmul"}, Precision: func(ops.Call) float64 { return 1.0 / 128 }})
+			}, backendtest.Options{Only: []string{"matmul"}, Precision: func(ops.Call) float64 {
+				if strings.HasPrefix(spec, "xdna2") {
+					return 1.0 / 16 // bfp16 keeps 2^-7 of a group's largest value, and the bound is on the mean
+				}
+				return 1.0 / 128
+			}})
 		})
 	}
 }
