@@ -493,10 +493,10 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 		{"no core there", plan.Best, func(pr *Program) { pr.Regs.Write(pr.Device.Addr(60, 1, 0), 1, "") }, "no core at column 60"},
 		{"queue overflow", plan.Best, func(pr *Program) {
 			for range 5 {
-				pr.Regs.Write(pr.Device.Addr(0, 1, device.CoreS2MM+device.QueueOffset), 0, "")
+				pr.Regs.Write(pr.Device.Addr(pr.Plan.Start, 1, device.CoreS2MM+device.QueueOffset), 0, "")
 			}
 		}, "queue of 4 overflows"},
-		{"rewritten while running", plan.Best, func(pr *Program) { pr.Regs.Write(pr.Device.Addr(0, 1, device.BDBase), 1, "") }, "is rewritten while"},
+		{"rewritten while running", plan.Best, func(pr *Program) { pr.Regs.Write(pr.Device.Addr(pr.Plan.Start, 1, device.BDBase), 1, "") }, "is rewritten while"},
 		{"deadlock", plan.Best, func(pr *Program) { addr(pr, 1, device.BDBase).Data[0] &^= 1 << 20 }, "deadlock"},
 		{"missing data", plan.Best, func(pr *Program) { addr(pr, 1, device.BDBase).Data[6] -= 8 }, "which nobody wrote"},
 		{"shim without DMA", plan.Paper, func(pr *Program) { pr.Regs.Write(pr.Device.Addr(0, 0, device.ShimS2MM), 1, "") }, "shim 0 has no DMA"},

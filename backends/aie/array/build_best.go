@@ -97,8 +97,9 @@ func buildBest(p *plan.Plan) (*Program, error) {
 			q := p.ChainOrder(r+1, p.Chain-1)
 			col, row := p.CoreAt(r, z, q)
 			pr.Sinks = append(pr.Sinks, Sink{r, z})
+			plCol, lane := p.Lane(r, z)
 			pr.Links = append(pr.Links, Link{From: Port{CoreMM2S, col, row, 0}, To: []Port{{Kind: PLOut, Chan: len(pr.Sinks) - 1}},
-				Ticks: slow, Depth: fifoWords, Lane: 1 + z*p.CLanes + r%p.CLanes})
+				Ticks: slow, Depth: fifoWords, Lane: 1 + plCol*p.Device.PLOut + lane})
 		}
 	}
 	return pr, nil

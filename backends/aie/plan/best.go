@@ -45,6 +45,12 @@ func newBest(d device.Device, prob Problem, opt Options) (*Plan, error) {
 				continue
 			}
 			base.CLanes = min(base.Rows, d.Core.SouthOut)
+			base.place()
+			if err := base.routable(); err != nil {
+				whyNot = err
+				continue
+			}
+			base.cLoad, base.cStreams = base.laneLoad()
 			for _, f := range feeds {
 				searched++
 				p := base

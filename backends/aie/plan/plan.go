@@ -127,6 +127,8 @@ type Plan struct {
 	SlotsA, SlotsB       int // slabs of FPGA RAM for staging
 	Local                Buffers
 	CLanes               int // streams out of each column
+	Start                int // first column of the grid
+	cLoad, cStreams      int // tiles that share a stream of results at most; streams of results
 	FPGABytes            int64
 	Reasons              []string
 	Searched, Considered int
@@ -325,7 +327,10 @@ func (p *Plan) Useful() float64 {
 }
 
 // CoreAt returns the tile of grid row r (from 0), group z and column q of the chain.
-func (p *Plan) CoreAt(r, z, q int) (col, row int) { return z*p.Chain + q, r + 1 }
+func (p *Plan) CoreAt(r, z, q int) (col, row int) { return p.Start + z*p.Chain + q, r + 1 }
+
+// Streams is the number of PLIO streams into and out of the array.
+func (p *Plan) Streams() (in, out int) { return (p.Rows + p.Groups) * p.Chain, p.cStreams }
 
 // ChainOrder returns the column of the chain that stands at a position of the cascade in a row: it runs east in odd rows and west in even ones.
 func (p *Plan) ChainOrder(row, position int) int {

@@ -107,8 +107,9 @@ func TestWholeArrayInt8(t *testing.T) {
 		require.Positive(t, names[n].Asked, n)
 	}
 	require.Equal(t, 25.6e9, names["ddr"].Rate)
-	require.LessOrEqual(t, p.Rows*p.Chain+p.Groups*p.Chain, p.Device.PLStreamsIn())
-	require.LessOrEqual(t, p.CLanes*p.Groups, p.Device.PLStreamsOut())
+	in, out := p.Streams()
+	require.LessOrEqual(t, in, p.Device.PLStreamsIn())
+	require.LessOrEqual(t, out, p.Device.PLStreamsOut())
 
 	// 32-bit results ask more of DDR than it has: the report says so.
 	wide := mustPlan(t, Problem{M: 4096, N: 65536, K: 4096, Type: core.Int8, Out: core.S32}, Options{}).Predict()
@@ -180,6 +181,10 @@ func TestPlansFit(t *testing.T) {
 			require.False(t, p.Local.Stack < b.at+b.n && b.at < p.Local.Stack+stackBytes, "stack over buffer %d", i)
 		}
 		require.LessOrEqual(t, p.Local.Stack+stackBytes, d.Core.MemoryBytes)
+		routes, err := p.Routes()
+		require.NoError(t, err, "%d x %d x %d", p.Rows, p.Chain, p.Groups)
+		in, out := p.Streams()
+		require.Len(t, routes, in+out)
 		pd := p.Predict()
 		require.True(t, p.finite(pd.Cycles) && pd.Cycles > 0 && pd.Efficiency <= 100)
 		for i := range p.Passes() {
@@ -187,6 +192,33 @@ func TestPlansFit(t *testing.T) {
 			require.True(t, pm < p.PassM && pn < p.PassN)
 		}
 	}
+}
+
+// TestEveryGridIsRouted lays the streams of every grid that the search may take over the switches.
+func TestEveryGridIsRouted(t *testing.T) {
+	d := &device.VC1902
+	whole := 0
+	for rows := 1; rows <= d.CoreRows; rows++ {
+		for chain := 1; chain <= d.Core.EastOut; chain++ {
+			for groups := 1; groups*chain <= d.Cols; groups++ {
+				p := &Plan{Device: *d, Design: Best, Rows: rows, Chain: chain, Groups: groups, CLanes: min(rows, d.Core.SouthOut)}
+				p.place()
+				if p.routable() != nil {
+					require.Greater(t, groups*chain, d.PLCols)
+					continue
+				}
+				_, err := p.Routes()
+				require.NoError(t, err, "%d rows, chains of %d, %d groups", rows, chain, groups)
+				if rows*chain*groups == d.Tiles() {
+					whole++
+				}
+			}
+		}
+	}
+	require.Positive(t, whole, "no grid takes all tiles")
+	p := &Plan{Device: *d, Design: Best, Rows: 8, Chain: 4, Groups: 12, CLanes: 4}
+	p.place()
+	require.ErrorContains(t, p.routable(), "lanes are there")
 }
 
 func TestErrors(t *testing.T) {

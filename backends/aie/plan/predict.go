@@ -169,8 +169,8 @@ func (p *Plan) predictBest() Prediction {
 		}
 	}
 	passes := float64(p.Passes())
-	// Results of the rows of a column share its lanes.
-	drain := float64(ceil(p.Rows, p.CLanes)) * float64(p.BlockC()) / w
+	// Results of several tiles share a stream.
+	drain := float64(p.cLoad) * float64(p.BlockC()) / w
 	blocked := pass
 	if p.Local.Outs == 1 {
 		// The one result buffer must be empty before the last call of the next pass, which fills it.
@@ -200,7 +200,7 @@ func (p *Plan) predictBest() Prediction {
 		{Name: "kernel", Seconds: calls * passes / hz, What: "block kernels of one tile"},
 		{Name: "plio a", Bytes: reads * float64(p.SlabA()), Rate: float64(p.Rows*p.Chain) * w * hz, What: "A, one stream a row and column of the chain"},
 		{Name: "plio b", Bytes: reads * float64(p.SlabB()), Rate: float64(p.Groups*p.Chain) * w * hz, What: "B, one stream a column"},
-		{Name: "plio c", Bytes: passes * float64(p.Rows*p.Groups) * float64(p.BlockC()), Rate: float64(p.CLanes*p.Groups) * w * hz, What: "C, up to four streams a group"},
+		{Name: "plio c", Bytes: passes * float64(p.Rows*p.Groups) * float64(p.BlockC()), Rate: float64(p.cStreams) * w * hz, What: "C, up to four streams a column"},
 		{Name: "fpga ram", Bytes: fpga, Rate: d.RAMBytesPerCycle() * hz, What: "A and B out of FPGA RAM, staging into it"},
 		{Name: "ddr", Bytes: ddr, Rate: d.DDRBytesPerSec, What: "B, C and what of A does not fit"},
 	}

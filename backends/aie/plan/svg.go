@@ -64,6 +64,9 @@ func (p *Plan) drawArray(d *picture, use func(col, row int) (fill string)) func(
 			fill, what := pale, fmt.Sprintf("core (%d,%d)", col, row)
 			if row == 0 {
 				fill, what = "#dcdfe6", fmt.Sprintf("interface tile %d", col)
+				if col < p.Device.FirstPLCol || col >= p.Device.FirstPLCol+p.Device.PLCols {
+					what += ", no PLIO"
+				}
 				if p.Device.HasDMA(col) {
 					fill, what = "#b9bfcc", fmt.Sprintf("interface tile %d with DMA (GMIO)", col)
 				}
@@ -80,29 +83,29 @@ func (p *Plan) drawArray(d *picture, use func(col, row int) (fill string)) func(
 func (p *Plan) drawBest(d *picture) {
 	shades := []string{"#7ea6d3", "#a3c0e0", "#c2d5ea", "#dde8f4"}
 	at := p.drawArray(d, func(col, row int) string {
-		if row <= p.Rows && col < p.Groups*p.Chain {
-			return shades[col%p.Chain]
+		if row <= p.Rows && col >= p.Start && col < p.Start+p.Groups*p.Chain {
+			return shades[(col-p.Start)%p.Chain]
 		}
 		return ""
 	})
 	// One stream of A along each row, one of B up each column, results down.
 	for r := 1; r <= p.Rows; r++ {
-		x0, y := at(0, r)
-		x1, _ := at(p.Groups*p.Chain-1, r)
+		x0, y := at(p.Start, r)
+		x1, _ := at(p.Start+p.Groups*p.Chain-1, r)
 		d.arrow(x0-14, y+7, x1+8, y+7, colourA, 1)
 	}
 	for c := range p.Groups * p.Chain {
 		if c%max(1, p.Groups*p.Chain/12) != 0 {
 			continue
 		}
-		x, y := at(c, 0)
+		x, y := at(p.Start+c, 0)
 		_, y1 := at(c, p.Rows)
 		d.arrow(x+7, y+24, x+7, y1+6, colourB, 0.8)
 	}
 	_, below := at(0, 0)
 	y := below + 14
 	d.text(20, 62, 11, "A enters each of %d rows over %d stream(s) and is broadcast along it; B enters each of %d columns over one and is broadcast up it: %d PLIO streams in, %d out", p.Rows, p.Chain,
-		p.Groups*p.Chain, (p.Rows+p.Groups)*p.Chain, p.Groups*p.CLanes)
+		p.Groups*p.Chain, (p.Rows+p.Groups)*p.Chain, p.cStreams)
 	if p.Chain > 1 {
 		d.text(20, 76, 11, "Shades: the %d columns of a group take %d slices of K; their sums run through the cascade, east in odd rows and west in even ones", p.Chain, p.Chain)
 	}

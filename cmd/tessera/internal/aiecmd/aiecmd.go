@@ -141,6 +141,7 @@ type bestBlocking struct {
 	Rows   int    `json:"rows"`
 	Groups int    `json:"groups"`
 	Chain  int    `json:"chain"`
+	Start  int    `json:"first_column"`
 	MB     int    `json:"m_b"`
 	KB     int    `json:"k_c"`
 	NB     int    `json:"n_b"`
@@ -157,8 +158,8 @@ func blockingOf(p *plan.Plan) blocking {
 	if p.Design == plan.Paper {
 		return blocking{Paper: &paperBlocking{p.MC, p.KC, p.NC, p.Kernel.MR, p.Kernel.NR, p.Blocks, p.ResidentBlocks}}
 	}
-	return blocking{Best: &bestBlocking{p.Rows, p.Groups, p.Chain, p.MB, p.KB, p.NB, p.Steps, p.PassM, p.PassN, p.FeedA.String(), p.FeedB.String(),
-		(p.Rows + p.Groups) * p.Chain, p.CLanes * p.Groups}}
+	in, out := p.Streams()
+	return blocking{Best: &bestBlocking{p.Rows, p.Groups, p.Chain, p.Start, p.MB, p.KB, p.NB, p.Steps, p.PassM, p.PassN, p.FeedA.String(), p.FeedB.String(), in, out}}
 }
 
 func printLimits(w io.Writer, pr *plan.Prediction) {
