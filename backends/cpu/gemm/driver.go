@@ -200,6 +200,17 @@ func (p *product) part(in *cpuinfo.Info, newB bool) {
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
 	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers)
+	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
+		// A large B in place is read a few rows at a time, each as far as possible, as memory and its prefetchers like it.
+		p.bl.kc = p.kn.kcInPlace
+		p.bl.nc = ceilDiv(p.panels, workers)
+		if workers > 1 {
+			p.bl.mc = p.strips
+		}
+	}
+	if p.axpy {
+		p.bl.nc = ceilDiv(p.panels, workers) // rows of B are read as far as possible
+	}
 	p.gn = ceilDiv(p.panels, p.bl.nc)
 	jobs := p.gn * ceilDiv(p.strips, p.bl.mc)
 

@@ -23,6 +23,7 @@ type knobs struct {
 	aPackPanels   int
 	bPackRows     int
 	lowRows       int
+	kcInPlace     int
 	bLocalRows    int
 }
 
@@ -62,6 +63,8 @@ var knobTable = []knob{
 		"rows of A from which a row-major B is packed: with fewer, reading it in place costs less than the copy"},
 	{func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 42, 0, 1 << 30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"},
+	{func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 32, 1, 1 << 30,
+		"rows of a large row-major B that are read side by side in place: about as many streams as the prefetchers follow"},
 	{func(k *knobs) *int { return &k.lowRows }, "TESSERA_LOW_ROWS", 16, 0, 1 << 30,
 		"rows of A up to which bf16 and f16 weights are widened in registers: with more, widening a chunk once is cheaper"},
 }

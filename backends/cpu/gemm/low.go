@@ -1,0 +1,129 @@
+package gemm
+
+import "unsafe"
+
+// Products of few rows. They are bound by reading B, so B is read once, in an order that memory likes, and never written
+// anywhere but to caches.
+
+// axpyStretch bounds what one call of axpy does of a row, so that C stays in L1 and a call stays short.
+const axpyStretch = 4096
+
+// computeAxpy does the columns of one block for a single row of A. B is row-major: it is read along its rows, eight at a time.
+// The chain of each element of C goes on in ascending k from stretch to stretch.
+func (p *product) computeAxpy(worker, job int) {
+	nr := p.kern.b.nr
+	c0 := job % p.gn * p.bl.nc * nr
+	c1 := min(c0+p.bl.nc*nr, p.np)
+	dst := p.c.at(0, c0)
+	if p.scratch {
+		dst = unsafe.Add(p.private, worker*p.privateStep+p.widenBytes+p.stripBytes)
+	}
+	args := &p.workers[worker].args
+	args.a, args.ars, args.acs = p.a.at(0, 0), 0, p.a.ColStride*4
+	args.ldc = 0
+	whole := (c1 - c0) &^ (nr - 1)
+	keep := p.acc && !p.scratch
+	var a [8]float32
+	for j := 0; j < whole; j += axpyStretch {
+		n := min(axpyStretch, whole-j)
+		c := unsafe.Add(dst, j*4)
+		t := 0
+		for ; t+8 <= p.k; t += 8 {
+			for i := range a {
+				a[i] = *(*float32)(p.a.at(0, t+i))
+			}
+			fresh := 0
+			if t == 0 && !keep {
+				fresh = 1
+			}
+			p.kern.axpy(c, unsafe.Pointer(&a), p.b.at(t, c0+j), p.b.RowStride*4, n, fresh)
+		}
+		if t < p.k { // the last rows of B by the kernel of one row
+			*args = kargs{a: p.a.at(0, t), acs: args.acs, b: p.b.at(t, c0+j), bks: p.b.RowStride * 4, bps: nr * 4, c: c, k: p.k - t, acc: 1}
+			if t == 0 && !keep {
+				args.acc = 0
+			}
+			p.kern.run(args, 1, n/nr, nr)
+		}
+	}
+	if whole < c1-c0 { // the last columns from their packed panel
+		*args = kargs{a: p.a.at(0, 0), acs: args.acs, b: p.bPacked, bks: p.kern.b.step(), c: unsafe.Add(dst, whole*4), k: p.k}
+		if keep {
+			args.acc = 1
+		}
+		p.kern.run(args, 1, 1, c1-c0-whole)
+	}
+	if p.scratch || p.epi != nil {
+		p.finish(dst, 0, 1, 0, 0, c0, c1-c0)
+	}
+}
+
+// computeLocalB does the columns of one block for a few strips: it packs a chunk of one panel into its own memory and runs
+// all strips against it.
+func (p *product) computeLocalB(worker, job int) {
+	kern := p.kern
+	nr, kr := kern.b.nr, kern.a.kr
+	s0 := job / p.gn * p.bl.mc
+	s1 := min(s0+p.bl.mc, p.strips)
+	p0 := job % p.gn * p.bl.nc
+	p1 := min(p0+p.bl.nc, p.panels)
+	args := &p.workers[worker].args
+	private := unsafe.Add(p.private, worker*p.privateStep)
+	sums := unsafe.Add(private, p.widenBytes+p.stripBytes)
+	colSums := unsafe.Add(private, p.widenBytes-roundUp(4*nr, 64))
+	firstRow, _ := p.strip(s0)
+	steps := ceilDiv(p.kp, kr)
+	args.ldc = p.c.RowStride * 4
+	if p.scratch {
+		args.ldc = nr * 4
+	}
+	args.bks, args.bps = kern.b.step(), 0
+	for panel := p0; panel < p1; panel++ {
+		cols := nr
+		if panel == p.panels-1 {
+			cols = p.tail
+		}
+		for t0 := 0; t0 < steps; t0 += p.bl.kc {
+			kc := min(p.bl.kc, steps-t0)
+			depth := min(kc*kr, p.kp-t0*kr)
+			packPanelB(private, &p.b, kern.b, p.n0+panel*nr, p.k0+t0*kr, depth)
+			if kern.acc == S32 {
+				columnSums(colSums, private, kern.b, depth)
+			}
+			for s := s0; s < s1; s++ {
+				row, h := p.strip(s)
+				args.k, args.acc, args.fold, args.rows = kc, 1, 0, nil
+				if t0 == 0 && p.k0 == 0 && (!p.acc || p.scratch) {
+					args.acc = 0
+				}
+				if kern.acc == S32 {
+					// Column sums are those of the chunk, row sums those of the part.
+					args.fold = -int(p.aZero)
+					if kern.a.flip() != 0 {
+						if p.a.typ == U8 {
+							args.fold += 128
+						}
+						if t0 == 0 {
+							args.rows = p.addrRows(row)
+						}
+					}
+				}
+				args.a, args.ars, args.acs = p.addrA(s, row, h, t0)
+				args.b, args.comp = private, colSums
+				if p.scratch {
+					args.c = unsafe.Add(sums, (row-firstRow)*args.ldc)
+				} else {
+					args.c = p.c.at(p.m0+row, p.n0+panel*nr)
+				}
+				if kern.fast != nil {
+					args.ahead, args.aheadStep = uintptr(args.a), 0
+					args.nextA, args.nextALead = args.ahead, 0
+				}
+				kern.run(args, h, 1, cols)
+				if t0+kc == steps && (p.scratch || p.epi != nil) {
+					p.finish(sums, row, h, row-firstRow, args.ldc, p.n0+panel*nr, cols)
+				}
+			}
+		}
+	}
+}
