@@ -35,7 +35,7 @@ func openONNX(ctx context.Context, o *cli.Options) (*onnx.Session, func(), error
 		closeAll()
 		return nil, nil, err
 	}
-	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: list, Strict: o.Strict, MaxMemory: g.MaxMemory, Profile: g.Profile})
+	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: list, Strict: o.Strict, MaxMemory: g.MaxMemory, Profile: g.Profile, DisablePasses: g.DisablePasses})
 	if err != nil {
 		_ = m.Close()
 		closeAll()

@@ -63,6 +63,7 @@ type Options struct {
 	Profile   bool
 	Trace     string
 	JSON      bool
+	NoPasses  []string
 }
 
 // AddModel adds the flags of a sub-command that runs a model.
@@ -73,6 +74,7 @@ func (o *Options) AddModel(cmd *cobra.Command, what string) {
 	f.BoolVar(&o.Strict, "strict", false, "a product that the backend refuses is an error, not a fallback to the CPU")
 	f.StringVar(&o.MaxMemory, "max-memory", "", "refuse to start if more memory is needed (for example 512MiB)")
 	f.BoolVar(&o.Profile, "profile", false, "print the time of each operation to standard error")
+	f.StringSliceVar(&o.NoPasses, "disable-pass", nil, "passes over the graph that are left out: "+strings.Join(graph.PassNames(), ", ")+", or all")
 	f.StringVar(&o.Trace, "trace", "", "write a Chrome trace of the run to `FILE` (Perfetto opens it)")
 }
 
@@ -146,7 +148,7 @@ func (o *Options) GraphOptions(list []backends.Backend) (graph.Options, error) {
 	if err != nil {
 		return graph.Options{}, Usagef("--max-memory: %w", err)
 	}
-	return graph.Options{Backends: list, Strict: o.Strict, MaxMemory: limit, Profile: o.Profile || o.Trace != ""}, nil
+	return graph.Options{Backends: list, Strict: o.Strict, MaxMemory: limit, Profile: o.Profile || o.Trace != "", DisablePasses: o.NoPasses}, nil
 }
 
 // ParseBytes reads a size such as "1000", "64KiB", "1.5GiB" or "2GB"; empty is 0.
