@@ -49,7 +49,9 @@ func (m small) put(t *testing.T, dir string, damage func(weights []map[string]an
 	if damage != nil {
 		weights = damage(weights)
 	}
-	write := func(name string, data []byte) { require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o666)) }
+	write := func(name string, data []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o666))
+	}
 	b, err := json.Marshal(map[string]any{"weightsManifest": []any{map[string]any{"paths": []string{"shard1", "shard2"}, "weights": weights}}})
 	require.NoError(t, err)
 	write("model.json", b)
