@@ -5,22 +5,144 @@ import (
 
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/elementwise"
+	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/ops/norm"
 	"github.com/tessera-go/tessera/ops/reduce"
+	"github.com/tessera-go/tessera/ops/shape"
 	"github.com/tessera-go/tessera/tensor"
 )
 
 // recognizeIdioms finds what exporters write out in pieces because their format had no operator for it: activations (hard swish, SiLU,
 // GELU, ...), layer normalization, and the x + x s of attention over channels.
-func recognizeIdioms(g *Graph, _ *passContext) (int, error) {
+func recognizeIdioms(g *Graph, ctx *passContext) (int, error) {
 	f := newFuser(g)
 	for i := range f.nodes {
 		if f.drop[i] || f.values[f.nodes[i].out[0]].spec.DType != tensor.F32 {
 			continue
 		}
-		_ = f.layerNormAt(i) || f.normWeightAt(i) || f.activationAt(i) || f.swishAffineAt(i) || f.channelAttentionAt(i)
+		_ = f.layerNormAt(i) || f.normWeightAt(i) || f.activationAt(i) || f.swishAffineAt(i) || f.channelAttentionAt(i) || f.oneHotAt(i)
+		if _, err := f.tableAt(i, ctx); err != nil {
+			return f.fused, err
+		}
 	}
 	return f.finish()
+}
+
+// oneHotAt turns the product of one-hot rows and a constant matrix into the selection of rows. An index out of range gives zeros: it
+// selects a row of zeros that is put behind the others.
+func (f *fuser) oneHotAt(i int) bool {
+	n := &f.nodes[i]
+	p, ok := n.op.(matmul.Op)
+	if !ok || p.TransB || !p.Epilogue.IsZero() {
+		return false
+	}
+	table := f.values[n.in[1]].constant
+	if table == nil || table.Tensor.DType != tensor.F32 || table.Tensor.Rank != 2 {
+		return false
+	}
+	cast, ok := f.maker(n.in[0])
+	if !ok {
+		return false
+	}
+	if to, isCast := cast.op.(elementwise.Cast); !isCast || to.To != tensor.F32 {
+		return false
+	}
+	hot, ok := f.maker(cast.in[0])
+	if !ok {
+		return false
+	}
+	if eq, isBinary := hot.op.(elementwise.Binary); !isBinary || eq.F != elementwise.Equal {
+		return false
+	}
+	k, width := table.Tensor.Dims[0], table.Tensor.Dims[1]
+	spec := f.values[hot.out[0]].spec
+	for side := range 2 {
+		idx, steps := hot.in[side], hot.in[1-side]
+		if idx < 0 || steps < 0 || f.values[steps].constant == nil || f.values[idx].constant != nil {
+			continue
+		}
+		s, t := f.values[idx].spec, f.values[steps].constant.Tensor
+		if s.Rank == 0 || s.Rank != spec.Rank || s.Dim(-1) != 1 || s.DType != tensor.I32 && s.DType != tensor.I64 || t.Elems() != k || int(t.Rank) > int(spec.Rank) || t.Dim(-1) != k {
+			continue
+		}
+		counts := true
+		for j, v := range t.Ints() {
+			counts = counts && v == int64(j)
+		}
+		if !counts || len(f.symbols) > 0 {
+			continue
+		}
+		longer := tensor.New(tensor.F32, k+1, width)
+		copy(tensor.Data[float32](&longer), f32s(table.Tensor))
+		limits := func(v int64) int {
+			l := tensor.New(s.DType, 1)
+			l.SetInts([]int64{v})
+			return f.addConstant(n.name+".limit", l)
+		}
+		// The comparison becomes the limitation of the indices, the cast drops their last dimension, the product selects.
+		hot.op, hot.in = elementwise.Clamp{}, []int{idx, limits(-1), limits(int64(k))}
+		f.values[hot.out[0]].spec = s
+		flat := tensor.MakeSpec(s.DType, s.Shape()[:s.Rank-1]...)
+		cast.op = shape.Reshape{Dims: ops.ConstSizes(flat.Shape()...), Zero: true}
+		f.values[cast.out[0]].spec = flat
+		n.op, n.in = shape.Gather{Axis: 0}, []int{f.addConstant(n.name+".rows", longer), cast.out[0]}
+		f.fused++
+		f.count = f.usesExcept(f.drop)
+		return true
+	}
+	return false
+}
+
+func f32s(t tensor.Tensor) []float32 {
+	c := t.Clone()
+	return tensor.Data[float32](&c)
+}
+
+// tableAt computes what is done to every selected row once for every row of the table.
+func (f *fuser) tableAt(i int, ctx *passContext) (bool, error) {
+	n := &f.nodes[i]
+	rows := -1
+	var m *node
+	for side, v := range n.in {
+		made, ok := f.maker(v)
+		if !ok {
+			continue
+		}
+		g, isGather := made.op.(shape.Gather)
+		if isGather && g.Axis == 0 && f.values[made.in[0]].constant != nil {
+			rows, m = side, made
+		}
+	}
+	if rows < 0 {
+		return false, nil
+	}
+	table := f.values[m.in[0]].spec
+	if table.Rank != 2 || table.Elems() >= f.values[n.out[0]].spec.Elems() || f.values[n.in[rows]].spec.Dims != f.values[n.out[0]].spec.Dims {
+		return false, nil
+	}
+	switch n.op.(type) {
+	case elementwise.Activate, elementwise.Unary, elementwise.Scale:
+	case elementwise.Binary: // by a constant of one number, or of one a column
+		other := n.in[1-rows]
+		if other < 0 || f.values[other].constant == nil || f.values[other].spec.Rank > 1 {
+			return false, nil
+		}
+	default:
+		return false, nil
+	}
+	in := make([]tensor.Tensor, len(n.in))
+	for side, v := range n.in {
+		if side == rows {
+			v = m.in[0]
+		}
+		in[side] = f.values[v].constant.Tensor
+	}
+	out, err := evaluate(ctx, n, in, []tensor.Spec{table.With(f.values[n.out[0]].spec.DType)})
+	if err != nil {
+		return false, err
+	}
+	f.replaceNode(i, m.op, []int{f.addConstant(n.name+".rows", out[0]), m.in[1]}, m)
+	return true, nil
 }
 
 // near compares a constant that a file holds in float32 with the number that is meant.

@@ -289,6 +289,10 @@ func (l *layouter) convert(n *node) bool {
 		if follows {
 			return l.batchNorm(n, op, emit)
 		}
+	case shape.Reshape, shape.Squeeze, shape.Unsqueeze:
+		if follows {
+			return l.reshape(n, emit)
+		}
 	case shape.Permute:
 		if follows { // from the twin, by the composed order
 			from := toFirst(rank)
@@ -384,6 +388,25 @@ func (l *layouter) concat(n *node, op shape.Concat, emit func(ops.Op, ...int) bo
 		in[i] = l.last(v)
 	}
 	return emit(shape.Concat{Axis: axisLast(op.Axis, int(g.values[n.in[0]].spec.Rank))}, in...)
+}
+
+// reshape converts what changes only how pixels are arranged: images and channels stay, as when a dimension of 1 comes or goes.
+func (l *layouter) reshape(n *node, emit func(ops.Op, ...int) bool) bool {
+	g := l.g
+	if r, ok := n.op.(ops.Resolver); ok {
+		if _, err := r.Resolve(ops.Sizes{}); err != nil {
+			return false
+		}
+	}
+	in, out := g.values[n.in[0]].spec, g.values[n.out[0]].spec
+	if out.Rank < 3 || in.Dims[0] != out.Dims[0] || in.Dims[1] != out.Dims[1] || in.DType.IsBlock() || len(g.symbols) > 0 {
+		return false
+	}
+	var dims []int
+	for _, from := range toLast(int(out.Rank)) {
+		dims = append(dims, out.Dims[from])
+	}
+	return emit(shape.Reshape{Dims: ops.ConstSizes(dims...), Zero: true}, l.last(n.in[0]))
 }
 
 // reduce converts a reduction: with the reduced dimensions kept, or where those that are left keep their order.

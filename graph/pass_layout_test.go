@@ -88,6 +88,12 @@ func TestLayout(t *testing.T) {
 		{"flatten", func(g *Graph, x Value, r *rand.Rand) Value {
 			return g.Apply("f", shape.Reshape{Dims: ops.ConstSizes(2, -1)}, x)
 		}, 2},
+		{"pixels in a row", func(g *Graph, x Value, r *rand.Rand) Value {
+			x = g.Apply("f", shape.Reshape{Dims: ops.ConstSizes(2, 4, -1)}, x)
+			x = g.Apply("u", shape.Unsqueeze{Axes: ops.MakeInts(2)}, g.Apply("r", relu, x))
+			x = g.Apply("s", shape.Squeeze{Axes: ops.MakeInts(2)}, x)
+			return g.Apply("t", shape.Permute{Order: ops.MakeInts(0, 2, 1)}, x)
+		}, 1},
 		{"large operand", func(g *Graph, x Value, r *rand.Rand) Value {
 			return g.Apply("a", add, x, g.Input("other", tensor.F32, ops.Const(2), ops.Const(4), ops.Const(6), ops.Const(8)))
 		}, 3},

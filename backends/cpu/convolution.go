@@ -127,6 +127,10 @@ func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok b
 		s.KH, s.Top = w.Dims[2], win.Before[0]
 		s.SH, s.DH = win.At(0)
 	}
+	if s.W == 1 && s.OW == 1 && s.KW == 1 && s.Left == 0 { // a column of pixels is a row: kernels take neighbours of a row at once
+		s.H, s.W, s.OH, s.OW, s.KH, s.KW = 1, s.H, 1, s.OH, 1, s.KH
+		s.SH, s.SW, s.DH, s.DW, s.Top, s.Left = 1, s.SH, 1, s.DH, 0, s.Top
+	}
 	if s.C == 0 || s.M == 0 || s.Check() != nil {
 		return
 	}
