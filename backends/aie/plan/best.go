@@ -174,6 +174,9 @@ func grids(d *device.Device, prob *Problem, opt Options, tiles, mb, nb int) [][3
 				continue
 			}
 			most := min(d.Cols/chain, tiles/(rows*chain), ceil(prob.N, nb))
+			for most > 1 && !reachable(d, rows, chain, most) {
+				most--
+			}
 			seen := map[int]bool{}
 			add := func(z int) {
 				if z >= 1 && z <= most && !seen[z] {
@@ -190,10 +193,20 @@ func grids(d *device.Device, prob *Problem, opt Options, tiles, mb, nb int) [][3
 			for passes := ceil(prob.N, nb*max(most, 1)); passes <= 8*ceil(prob.N, nb*max(most, 1)); passes *= 2 {
 				add(ceil(prob.N, nb*passes))
 			}
-			add(most)
+			// Fewer groups leave FPGA RAM for a second panel of B.
+			for _, z := range []int{most, most - 1, most - 2, most * 3 / 4, most / 2} {
+				add(z)
+			}
 		}
 	}
 	return out
+}
+
+// reachable reports whether a grid's streams reach its columns.
+func reachable(d *device.Device, rows, chain, groups int) bool {
+	p := Plan{Device: *d, Rows: rows, Chain: chain, Groups: groups}
+	p.place()
+	return p.routable() == nil
 }
 
 // fitLocal chooses KB and lays the buffers over the banks of a core's data memory.
