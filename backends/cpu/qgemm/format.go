@@ -13,9 +13,7 @@ const (
 	unit     = 32        // elements of k whose bits are packed together
 	unitSize = nr * unit // bytes of a unpacked unit of a panel
 	superK   = 256       // elements of a super-block of the K formats
-	maxRows  = 6         // rows of A of a tile
-	chunkK   = 1024      // elements of k that are unpacked at once: 16 KiB a panel
-	chunkFew = 4096      // elements of k whose scales are unpacked at once for few rows: at most 32 KiB
+	maxRows  = 6         // rows of A of a tile of the dot kernels
 )
 
 // bits says how the integers of a unit are stored.
@@ -92,52 +90,69 @@ func levels(d tensor.DType) *[16]byte {
 	return &table
 }
 
-// geometry is where the parts of a panel lie, in bytes from its start. All parts are aligned to cache lines.
+// geometry is where the parts of a panel lie. A panel is a sequence of groups: scales, then the bits that they belong to, so that a
+// product of few rows reads one steady stream. A group starts on a cache line and holds
+//
+//	 64 elements of formats with a scale for each 32:           d[0], d[1], bits, bits
+//	 32 elements of formats with a scale and a minimum each:    d, m, bits
+//	256 elements of formats with super-blocks:                  d, (m,) sc[...], (mn[...],) padding, 8 times bits
+//
+// where d and m are 16 half-precision (or bfloat16) numbers, sc and mn 16 int8 for each sub-block. The last group of the first kind
+// may be half empty.
 type geometry struct {
-	f          *format
-	k          int
-	d, m       int // half-precision scales and minimums: a vector of 16 for each block, or super-block
-	sc, mn     int // int8 scales and minimums of sub-blocks: a vector of 16 each
-	q          int // bits, unit by unit
-	size       int
-	scaleEvery int // elements of k for a vector of d
+	f      *format
+	k      int
+	elems  int // of a group
+	units  int // of a group: whole sets of 32 elements
+	m      int // byte offsets in a group; d lies at 0
+	sc, mn int
+	header int // bytes in front of the bits
+	group  int // bytes of a group
+	size   int // bytes of a panel
 }
 
+// halfs is the size of 16 half-precision numbers.
+const halfs = 2 * nr
+
 func newGeometry(f *format, k int) (geometry, error) {
-	g := geometry{f: f, k: k, scaleEvery: f.block}
-	if f.super {
-		g.scaleEvery = superK
-	}
-	if k <= 0 || k%g.scaleEvery != 0 || k%unit != 0 {
-		return g, fmt.Errorf("qgemm: K = %d is no multiple of %d", k, max(g.scaleEvery, unit))
-	}
-	at := 0
-	ok := true
-	part := func(n, size int) int {
-		start := at
-		bytes, fits := mem.Mul(n, size)
-		rounded, fits2 := mem.RoundUp(bytes, mem.Align)
-		end, fits3 := mem.Add(at, rounded)
-		ok = ok && fits && fits2 && fits3
-		at = end
-		return start
-	}
-	g.d = part(k/g.scaleEvery, 2*nr)
-	if f.hasMin {
-		g.m = part(k/g.scaleEvery, 2*nr)
-	}
-	if f.super {
-		g.sc = part(k/f.block, nr)
+	g := geometry{f: f, k: k}
+	least := unit
+	switch {
+	case f.super:
+		g.elems, least = superK, superK
+		g.sc = halfs
 		if f.hasMin {
-			g.mn = part(k/f.block, nr)
+			g.m, g.sc = halfs, 2*halfs
+			g.mn = g.sc + superK/f.block*nr
+			g.header = g.mn + superK/f.block*nr
+		} else {
+			g.header = g.sc + superK/f.block*nr
 		}
+	case f.hasMin:
+		g.elems, g.m, g.header = unit, halfs, 2*halfs
+	default:
+		g.elems, g.header = 2*unit, 2*halfs
 	}
-	g.q = part(k/unit, bitsSize[f.bits])
-	g.size = at
+	g.header, _ = mem.RoundUp(g.header, mem.Align)
+	g.units = g.elems / unit
+	g.group = g.header + g.units*bitsSize[f.bits]
+	if k <= 0 || k%least != 0 {
+		return g, fmt.Errorf("qgemm: K = %d is no multiple of %d", k, least)
+	}
+	size, ok := mem.Mul((k-1)/g.elems+1, g.group)
 	if !ok {
 		return g, fmt.Errorf("qgemm: K = %d: %w", k, mem.ErrOverflow)
 	}
+	g.size = size
 	return g, nil
+}
+
+// place returns where block b of a file (32 or 256 elements) starts: its group, and its number there.
+func (g *geometry) place(b int) (group, in int) {
+	if g.f.super || g.f.hasMin {
+		return b * g.group, 0
+	}
+	return b / 2 * g.group, b % 2
 }
 
 // scaleStep returns the bytes of one block's unpacked scales of a panel: 16 float32, and as many minimums.

@@ -6,15 +6,23 @@ import (
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
-// meta is what a row of A says of one block, in the order in which the kernels read it.
-type meta struct {
-	scale float32 // of the row's integers
-	init  int32   // -zero times their sum: what the integer sums start from
-	sum   float32 // scale times their sum: what a minimum is multiplied by
-	_     float32
-}
+// What the rows of A say of their blocks ("meta") lies in groups of rows. A group has slots rows, 4 for products of few rows and 16
+// for others, of which the last may be unused; for each block it holds three vectors of slots words:
+//
+//	scale  float32  of the row's integers
+//	init   int32    -zero times their sum: what the integer sums start from
+//	sum    float32  scale times their sum: what a minimum is multiplied by
+//
+// so that a kernel finds the numbers of all its rows side by side.
+const (
+	fewSlots  = 4
+	manySlots = 16
+)
 
-// dotArgs is what a dot kernel is called with: h rows of A against v panels, over blocks of k.
+// metaStep returns the bytes of a block's meta.
+func metaStep(slots int) int { return 3 * 4 * slots }
+
+// dotArgs is what a kernel is called with: h rows of A against v panels, over blocks of k. All compute the same:
 //
 //	for each row i, panel p, lane j:
 //	    f = C, or 0
@@ -25,25 +33,22 @@ type meta struct {
 type dotArgs struct {
 	a         unsafe.Pointer // int8, k ascending
 	aStride   int            // bytes between rows
-	meta      unsafe.Pointer
-	metaRow   int            // bytes between rows
-	w         unsafe.Pointer // uint8: for each 4 k, 16 lanes of 4 bytes
+	meta      unsafe.Pointer // of block 0, at the slot of the first row
+	metaGroup int            // bytes between groups of rows (tiles)
+	w         unsafe.Pointer // uint8: for each 4 k, 16 lanes of 4 bytes; for fused kernels a packed panel
 	wPanel    int            // bytes between panels
 	scale     unsafe.Pointer // for each block 16 float32, and 16 minimums
 	scaleSize int            // bytes between panels
 	c         unsafe.Pointer
 	ldc       int // bytes between rows
-	blocks    int
-	acc       int    // 1: start from C
-	mask      uint64 // lanes of C that exist, 16 bits a panel
+	blocks    int // of 32 elements (fused), or of the format's size
+	acc       int // 1: start from C
+	mask      uint64
 	table     *[16]byte
-}
-
-// fusedForm is what a fused kernel is chosen by.
-type fusedForm struct {
-	bits   bits
-	table  bool
-	hasMin bool
+	groups    int            // of rows (tiles)
+	rows      int            // of the last group (tiles)
+	panels    int            // (tiles)
+	buf       unsafe.Pointer // 2 KiB (tiles)
 }
 
 // fewRows is the largest number of rows for which bits are spread in registers, not in memory.
@@ -51,34 +56,40 @@ const fewRows = 4
 
 // kernels is an implementation for one instruction set.
 type kernels struct {
-	isa cpuinfo.ISA
-	// dot[block][hasMin]: block 0 is 32 elements, 1 is 16. The function takes rows (1 to maxRows) and panels (1 to maxPanels(rows)).
-	dot func(p *dotArgs, block int, hasMin bool, rows, panels int)
-	// fused, where it is not nil, computes up to fewRows rows against one panel whose bits are packed (w), in units of 32 elements
-	// (blocks counts units); nil where the form has no such kernel.
-	fused func(form fusedForm, rows int) func(*dotArgs)
-	// unpack spreads units of bits to bytes.
-	unpack [6]func(dst, src unsafe.Pointer, units int, table *[16]byte)
-	// halfs widens n vectors of 16 half-precision (or bfloat16) numbers, step bytes apart in dst.
-	halfs  func(dst unsafe.Pointer, step int, src unsafe.Pointer, n int)
-	bhalfs func(dst unsafe.Pointer, step int, src unsafe.Pointer, n int)
+	name string
+	isa  cpuinfo.ISA
+	// dot takes rows (1 to maxRows) of one group of many slots and panels (1 to panels[rows]), whose bytes have been spread.
+	dot    func(p *dotArgs, f *format, rows, panels int)
+	panels [maxRows + 1]int // that dot takes at once for a number of rows
+	height int              // rows of a group: what a number of strips of dot cover, or a tile
+	// fused, where it is not nil, returns the kernel for up to fewRows rows against one panel whose bits are packed.
+	fused func(f *format, rows int) func(*dotArgs)
+	// tiles, where it is not nil, replaces dot: groups of rows against panels, whose bytes have been spread less the format's zero.
+	tiles func(p *dotArgs, f *format)
+	// spread turns n units of bits into bytes: they lie in sets of per units, stride bytes from set to set. What is subtracted from
+	// every byte is 0, or the format's zero for tiles.
+	spread func(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8)
+	// halfs widens n vectors of 16 half-precision (or bfloat16) numbers, which lie in sets as bits do, to vectors that lie step bytes
+	// apart in dst.
+	halfs  func(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int)
+	bhalfs func(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int)
 	// supers multiplies, for each of n super-blocks, subs vectors of 16 int8 by the vector of half-precision scales (negated if
 	// neg is 0x80000000).
-	supers func(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs int, neg uint32)
+	supers func(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs, stride int, neg uint32)
 	// quantize brings n elements of a row, a multiple of the block, to int8 in q and writes the blocks' meta.
-	quantize func(q, meta unsafe.Pointer, x unsafe.Pointer, n, block int, zero int32)
+	quantize func(q, meta unsafe.Pointer, x unsafe.Pointer, n, block int, zero int32, slots int)
 }
 
-// maxPanels is the number of panels that a dot kernel takes at once for a number of rows: as many as registers hold the sums of.
-var maxPanels = [maxRows + 1]int{0, 4, 4, 2, 2, 2, 2}
-
-// choose returns the kernels of the best instruction set that is allowed.
+// choose returns the kernels of the best instruction set that is allowed; 0 allows all.
 func choose(isa cpuinfo.ISA) *kernels {
 	info := cpuinfo.Get()
 	for _, k := range archKernels() {
-		if (isa == 0 || k.isa == isa) && info.Has(k.isa) {
+		if (isa == 0 || k.isa <= isa) && info.Has(k.isa) {
 			return k
 		}
 	}
 	return &portable
 }
+
+// Kernel names the implementation that a product with an instruction set runs on; 0 means the best.
+func Kernel(isa cpuinfo.ISA) string { return choose(isa).name }

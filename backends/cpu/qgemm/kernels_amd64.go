@@ -8,8 +8,9 @@ import (
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
-//go:generate go run -C _gen . -o ..
+//go:generate sh -c "cd _gen && go run . -o .."
 
+// archKernels returns the implementations of this processor, the best first.
 func archKernels() []*kernels {
 	var list []*kernels
 	if cpuinfo.Get().Features.AVX512VNNI {
@@ -18,28 +19,44 @@ func archKernels() []*kernels {
 	return list
 }
 
+// fusedForm is what of a format a fused kernel is chosen by.
+type fusedForm struct {
+	bits   bits
+	table  bool
+	hasMin bool
+	super  bool
+	bf16   bool
+}
+
+// widest is the number of panels that the AVX-512 dot kernels take at once for a number of rows: as many as registers hold the sums of.
+var widest = [maxRows + 1]int{0, 4, 4, 2, 2, 2, 2}
+
 var avx512 = kernels{
-	isa:   cpuinfo.AVX512,
-	dot:   dotAVX512,
-	fused: func(form fusedForm, rows int) func(*dotArgs) { return avx512Fused[form][rows] },
-	unpack: [6]func(dst, src unsafe.Pointer, units int, table *[16]byte){
-		u8: unpackU8Go, u4: unpackNibbles512, u5: unpackU5AVX512, u6: unpackU6AVX512, u2: unpackU2AVX512, u3: unpackU3AVX512},
+	name:   "avx512_vnni",
+	isa:    cpuinfo.AVX512,
+	dot:    dotAVX512,
+	panels: widest,
+	height: 12,
+	fused: func(f *format, rows int) func(*dotArgs) {
+		return avx512Fused[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+	},
+	spread:   spreadAVX512,
 	halfs:    halfsAVX512,
 	bhalfs:   bhalfsAVX512,
 	supers:   supersAVX512,
 	quantize: quantizeAVX512,
 }
 
-func dotAVX512(p *dotArgs, block int, hasMin bool, rows, panels int) {
+func dotAVX512(p *dotArgs, f *format, rows, panels int) {
 	b, m := 0, 0
-	if block == 16 {
+	if f.block == 16 {
 		b = 1
 	}
-	if hasMin {
+	if f.hasMin {
 		m = 1
 	}
 	fns := &avx512Dot[b][m][rows]
-	if panels == maxPanels[rows] {
+	if panels == widest[rows] {
 		fns[1](p)
 		return
 	}
@@ -53,18 +70,18 @@ func dotAVX512(p *dotArgs, block int, hasMin bool, rows, panels int) {
 	}
 }
 
-func unpackNibbles512(dst, src unsafe.Pointer, units int, table *[16]byte) {
-	if table != nil {
-		unpackTableAVX512(dst, src, units, table)
-		return
+func spreadAVX512(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8) {
+	kind := int(f.bits)
+	if f.table != nil {
+		kind = len(avx512Spread) - 1
 	}
-	unpackU4AVX512(dst, src, units, nil)
+	avx512Spread[kind](dst, src, n, per, stride, less, f.table)
 }
 
-func quantizeAVX512(q, meta, x unsafe.Pointer, n, block int, zero int32) {
+func quantizeAVX512(q, meta, x unsafe.Pointer, n, block int, zero int32, slots int) {
 	if block == 16 {
-		quantize16AVX512(q, meta, x, n/16, zero)
+		quantize16AVX512(q, meta, x, n/16, zero, slots)
 		return
 	}
-	quantize32AVX512(q, meta, x, n/32, zero)
+	quantize32AVX512(q, meta, x, n/32, zero, slots)
 }

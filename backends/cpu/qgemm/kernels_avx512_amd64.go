@@ -46,17 +46,24 @@ var avx512Dot = [2][2][maxRows + 1][2]func(*dotArgs){
 	},
 }
 
-// avx512Fused holds the kernels that read packed bits, by the form of the bits, minimums and rows.
+// avx512Fused holds the kernels that read packed bits, by the form of the panels and rows.
 var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){
-	{u4, false, false}: {1: fusedU4AVX512r1, 2: fusedU4AVX512r2, 3: fusedU4AVX512r3, 4: fusedU4AVX512r4},
-	{u4, false, true}:  {1: fusedU4AVX512r1min, 2: fusedU4AVX512r2min, 3: fusedU4AVX512r3min, 4: fusedU4AVX512r4min},
-	{u4, true, false}:  {1: fusedTableAVX512r1, 2: fusedTableAVX512r2, 3: fusedTableAVX512r3, 4: fusedTableAVX512r4},
-	{u5, false, false}: {1: fusedU5AVX512r1, 2: fusedU5AVX512r2, 3: fusedU5AVX512r3, 4: fusedU5AVX512r4},
-	{u5, false, true}:  {1: fusedU5AVX512r1min, 2: fusedU5AVX512r2min, 3: fusedU5AVX512r3min, 4: fusedU5AVX512r4min},
-	{u6, false, false}: {1: fusedU6AVX512r1, 2: fusedU6AVX512r2, 3: fusedU6AVX512r3, 4: fusedU6AVX512r4},
-	{u2, false, true}:  {1: fusedU2AVX512r1min, 2: fusedU2AVX512r2min, 3: fusedU2AVX512r3min, 4: fusedU2AVX512r4min},
-	{u3, false, false}: {1: fusedU3AVX512r1, 2: fusedU3AVX512r2, 3: fusedU3AVX512r3, 4: fusedU3AVX512r4},
+	{u8, false, false, false, false}: {1: fusedQ8_0AVX512r1, 2: fusedQ8_0AVX512r2, 3: fusedQ8_0AVX512r3, 4: fusedQ8_0AVX512r4},
+	{u4, false, false, false, false}: {1: fusedQ4_0AVX512r1, 2: fusedQ4_0AVX512r2, 3: fusedQ4_0AVX512r3, 4: fusedQ4_0AVX512r4},
+	{u4, false, true, false, false}:  {1: fusedQ4_1AVX512r1, 2: fusedQ4_1AVX512r2, 3: fusedQ4_1AVX512r3, 4: fusedQ4_1AVX512r4},
+	{u5, false, false, false, false}: {1: fusedQ5_0AVX512r1, 2: fusedQ5_0AVX512r2, 3: fusedQ5_0AVX512r3, 4: fusedQ5_0AVX512r4},
+	{u5, false, true, false, false}:  {1: fusedQ5_1AVX512r1, 2: fusedQ5_1AVX512r2, 3: fusedQ5_1AVX512r3, 4: fusedQ5_1AVX512r4},
+	{u4, true, false, false, false}:  {1: fusedIQ4_NLAVX512r1, 2: fusedIQ4_NLAVX512r2, 3: fusedIQ4_NLAVX512r3, 4: fusedIQ4_NLAVX512r4},
+	{u4, true, false, false, true}:   {1: fusedMXFP4AVX512r1, 2: fusedMXFP4AVX512r2, 3: fusedMXFP4AVX512r3, 4: fusedMXFP4AVX512r4},
+	{u4, false, true, true, false}:   {1: fusedQ4_KAVX512r1, 2: fusedQ4_KAVX512r2, 3: fusedQ4_KAVX512r3, 4: fusedQ4_KAVX512r4},
+	{u5, false, true, true, false}:   {1: fusedQ5_KAVX512r1, 2: fusedQ5_KAVX512r2, 3: fusedQ5_KAVX512r3, 4: fusedQ5_KAVX512r4},
+	{u6, false, false, true, false}:  {1: fusedQ6_KAVX512r1, 2: fusedQ6_KAVX512r2, 3: fusedQ6_KAVX512r3, 4: fusedQ6_KAVX512r4},
+	{u2, false, true, true, false}:   {1: fusedQ2_KAVX512r1, 2: fusedQ2_KAVX512r2, 3: fusedQ2_KAVX512r3, 4: fusedQ2_KAVX512r4},
+	{u3, false, false, true, false}:  {1: fusedQ3_KAVX512r1, 2: fusedQ3_KAVX512r2, 3: fusedQ3_KAVX512r3, 4: fusedQ3_KAVX512r4},
 }
+
+// avx512Spread holds the functions that spread bits, by kind; the table kind stands behind the others.
+var avx512Spread = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){spreadU8AVX512, spreadU4AVX512, spreadU5AVX512, spreadU6AVX512, spreadU2AVX512, spreadU3AVX512, spreadTableAVX512}
 
 // dotAVX512b32r1p1 computes 1 rows against 1 panels over blocks of 32.
 //
@@ -298,217 +305,302 @@ func dotAVX512b16r6p1min(p *dotArgs)
 //go:noescape
 func dotAVX512b16r6p2min(p *dotArgs)
 
-// fusedU4AVX512r1 computes 1 rows against a panel of nibbles.
+// fusedQ8_0AVX512r1 computes 1 rows against a panel of Q8_0.
 //
 //go:noescape
-func fusedU4AVX512r1(p *dotArgs)
+func fusedQ8_0AVX512r1(p *dotArgs)
 
-// fusedU4AVX512r2 computes 2 rows against a panel of nibbles.
+// fusedQ8_0AVX512r2 computes 2 rows against a panel of Q8_0.
 //
 //go:noescape
-func fusedU4AVX512r2(p *dotArgs)
+func fusedQ8_0AVX512r2(p *dotArgs)
 
-// fusedU4AVX512r3 computes 3 rows against a panel of nibbles.
+// fusedQ8_0AVX512r3 computes 3 rows against a panel of Q8_0.
 //
 //go:noescape
-func fusedU4AVX512r3(p *dotArgs)
+func fusedQ8_0AVX512r3(p *dotArgs)
 
-// fusedU4AVX512r4 computes 4 rows against a panel of nibbles.
+// fusedQ8_0AVX512r4 computes 4 rows against a panel of Q8_0.
 //
 //go:noescape
-func fusedU4AVX512r4(p *dotArgs)
+func fusedQ8_0AVX512r4(p *dotArgs)
 
-// fusedU4AVX512r1min computes 1 rows against a panel of nibbles.
+// fusedQ4_0AVX512r1 computes 1 rows against a panel of Q4_0.
 //
 //go:noescape
-func fusedU4AVX512r1min(p *dotArgs)
+func fusedQ4_0AVX512r1(p *dotArgs)
 
-// fusedU4AVX512r2min computes 2 rows against a panel of nibbles.
+// fusedQ4_0AVX512r2 computes 2 rows against a panel of Q4_0.
 //
 //go:noescape
-func fusedU4AVX512r2min(p *dotArgs)
+func fusedQ4_0AVX512r2(p *dotArgs)
 
-// fusedU4AVX512r3min computes 3 rows against a panel of nibbles.
+// fusedQ4_0AVX512r3 computes 3 rows against a panel of Q4_0.
 //
 //go:noescape
-func fusedU4AVX512r3min(p *dotArgs)
+func fusedQ4_0AVX512r3(p *dotArgs)
 
-// fusedU4AVX512r4min computes 4 rows against a panel of nibbles.
+// fusedQ4_0AVX512r4 computes 4 rows against a panel of Q4_0.
 //
 //go:noescape
-func fusedU4AVX512r4min(p *dotArgs)
+func fusedQ4_0AVX512r4(p *dotArgs)
 
-// fusedTableAVX512r1 computes 1 rows against a panel of nibbles that are indexes into a table.
+// fusedQ4_1AVX512r1 computes 1 rows against a panel of Q4_1.
 //
 //go:noescape
-func fusedTableAVX512r1(p *dotArgs)
+func fusedQ4_1AVX512r1(p *dotArgs)
 
-// fusedTableAVX512r2 computes 2 rows against a panel of nibbles that are indexes into a table.
+// fusedQ4_1AVX512r2 computes 2 rows against a panel of Q4_1.
 //
 //go:noescape
-func fusedTableAVX512r2(p *dotArgs)
+func fusedQ4_1AVX512r2(p *dotArgs)
 
-// fusedTableAVX512r3 computes 3 rows against a panel of nibbles that are indexes into a table.
+// fusedQ4_1AVX512r3 computes 3 rows against a panel of Q4_1.
 //
 //go:noescape
-func fusedTableAVX512r3(p *dotArgs)
+func fusedQ4_1AVX512r3(p *dotArgs)
 
-// fusedTableAVX512r4 computes 4 rows against a panel of nibbles that are indexes into a table.
+// fusedQ4_1AVX512r4 computes 4 rows against a panel of Q4_1.
 //
 //go:noescape
-func fusedTableAVX512r4(p *dotArgs)
+func fusedQ4_1AVX512r4(p *dotArgs)
 
-// fusedU5AVX512r1 computes 1 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_0AVX512r1 computes 1 rows against a panel of Q5_0.
 //
 //go:noescape
-func fusedU5AVX512r1(p *dotArgs)
+func fusedQ5_0AVX512r1(p *dotArgs)
 
-// fusedU5AVX512r2 computes 2 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_0AVX512r2 computes 2 rows against a panel of Q5_0.
 //
 //go:noescape
-func fusedU5AVX512r2(p *dotArgs)
+func fusedQ5_0AVX512r2(p *dotArgs)
 
-// fusedU5AVX512r3 computes 3 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_0AVX512r3 computes 3 rows against a panel of Q5_0.
 //
 //go:noescape
-func fusedU5AVX512r3(p *dotArgs)
+func fusedQ5_0AVX512r3(p *dotArgs)
 
-// fusedU5AVX512r4 computes 4 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_0AVX512r4 computes 4 rows against a panel of Q5_0.
 //
 //go:noescape
-func fusedU5AVX512r4(p *dotArgs)
+func fusedQ5_0AVX512r4(p *dotArgs)
 
-// fusedU5AVX512r1min computes 1 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_1AVX512r1 computes 1 rows against a panel of Q5_1.
 //
 //go:noescape
-func fusedU5AVX512r1min(p *dotArgs)
+func fusedQ5_1AVX512r1(p *dotArgs)
 
-// fusedU5AVX512r2min computes 2 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_1AVX512r2 computes 2 rows against a panel of Q5_1.
 //
 //go:noescape
-func fusedU5AVX512r2min(p *dotArgs)
+func fusedQ5_1AVX512r2(p *dotArgs)
 
-// fusedU5AVX512r3min computes 3 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_1AVX512r3 computes 3 rows against a panel of Q5_1.
 //
 //go:noescape
-func fusedU5AVX512r3min(p *dotArgs)
+func fusedQ5_1AVX512r3(p *dotArgs)
 
-// fusedU5AVX512r4min computes 4 rows against a panel of nibbles and a plane of fifth bits.
+// fusedQ5_1AVX512r4 computes 4 rows against a panel of Q5_1.
 //
 //go:noescape
-func fusedU5AVX512r4min(p *dotArgs)
+func fusedQ5_1AVX512r4(p *dotArgs)
 
-// fusedU6AVX512r1 computes 1 rows against a panel of nibbles and two planes of upper pairs.
+// fusedIQ4_NLAVX512r1 computes 1 rows against a panel of IQ4_NL.
 //
 //go:noescape
-func fusedU6AVX512r1(p *dotArgs)
+func fusedIQ4_NLAVX512r1(p *dotArgs)
 
-// fusedU6AVX512r2 computes 2 rows against a panel of nibbles and two planes of upper pairs.
+// fusedIQ4_NLAVX512r2 computes 2 rows against a panel of IQ4_NL.
 //
 //go:noescape
-func fusedU6AVX512r2(p *dotArgs)
+func fusedIQ4_NLAVX512r2(p *dotArgs)
 
-// fusedU6AVX512r3 computes 3 rows against a panel of nibbles and two planes of upper pairs.
+// fusedIQ4_NLAVX512r3 computes 3 rows against a panel of IQ4_NL.
 //
 //go:noescape
-func fusedU6AVX512r3(p *dotArgs)
+func fusedIQ4_NLAVX512r3(p *dotArgs)
 
-// fusedU6AVX512r4 computes 4 rows against a panel of nibbles and two planes of upper pairs.
+// fusedIQ4_NLAVX512r4 computes 4 rows against a panel of IQ4_NL.
 //
 //go:noescape
-func fusedU6AVX512r4(p *dotArgs)
+func fusedIQ4_NLAVX512r4(p *dotArgs)
 
-// fusedU2AVX512r1min computes 1 rows against a panel of pairs of bits.
+// fusedMXFP4AVX512r1 computes 1 rows against a panel of MXFP4.
 //
 //go:noescape
-func fusedU2AVX512r1min(p *dotArgs)
+func fusedMXFP4AVX512r1(p *dotArgs)
 
-// fusedU2AVX512r2min computes 2 rows against a panel of pairs of bits.
+// fusedMXFP4AVX512r2 computes 2 rows against a panel of MXFP4.
 //
 //go:noescape
-func fusedU2AVX512r2min(p *dotArgs)
+func fusedMXFP4AVX512r2(p *dotArgs)
 
-// fusedU2AVX512r3min computes 3 rows against a panel of pairs of bits.
+// fusedMXFP4AVX512r3 computes 3 rows against a panel of MXFP4.
 //
 //go:noescape
-func fusedU2AVX512r3min(p *dotArgs)
+func fusedMXFP4AVX512r3(p *dotArgs)
 
-// fusedU2AVX512r4min computes 4 rows against a panel of pairs of bits.
+// fusedMXFP4AVX512r4 computes 4 rows against a panel of MXFP4.
 //
 //go:noescape
-func fusedU2AVX512r4min(p *dotArgs)
+func fusedMXFP4AVX512r4(p *dotArgs)
 
-// fusedU3AVX512r1 computes 1 rows against a panel of pairs and a plane of third bits.
+// fusedQ4_KAVX512r1 computes 1 rows against a panel of Q4_K.
 //
 //go:noescape
-func fusedU3AVX512r1(p *dotArgs)
+func fusedQ4_KAVX512r1(p *dotArgs)
 
-// fusedU3AVX512r2 computes 2 rows against a panel of pairs and a plane of third bits.
+// fusedQ4_KAVX512r2 computes 2 rows against a panel of Q4_K.
 //
 //go:noescape
-func fusedU3AVX512r2(p *dotArgs)
+func fusedQ4_KAVX512r2(p *dotArgs)
 
-// fusedU3AVX512r3 computes 3 rows against a panel of pairs and a plane of third bits.
+// fusedQ4_KAVX512r3 computes 3 rows against a panel of Q4_K.
 //
 //go:noescape
-func fusedU3AVX512r3(p *dotArgs)
+func fusedQ4_KAVX512r3(p *dotArgs)
 
-// fusedU3AVX512r4 computes 4 rows against a panel of pairs and a plane of third bits.
+// fusedQ4_KAVX512r4 computes 4 rows against a panel of Q4_K.
 //
 //go:noescape
-func fusedU3AVX512r4(p *dotArgs)
+func fusedQ4_KAVX512r4(p *dotArgs)
 
-// unpackU4AVX512 spreads nibbles to bytes.
+// fusedQ5_KAVX512r1 computes 1 rows against a panel of Q5_K.
 //
 //go:noescape
-func unpackU4AVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
+func fusedQ5_KAVX512r1(p *dotArgs)
 
-// unpackTableAVX512 spreads nibbles that are indexes into a table to bytes.
+// fusedQ5_KAVX512r2 computes 2 rows against a panel of Q5_K.
 //
 //go:noescape
-func unpackTableAVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
+func fusedQ5_KAVX512r2(p *dotArgs)
 
-// unpackU5AVX512 spreads nibbles and a plane of fifth bits to bytes.
+// fusedQ5_KAVX512r3 computes 3 rows against a panel of Q5_K.
 //
 //go:noescape
-func unpackU5AVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
+func fusedQ5_KAVX512r3(p *dotArgs)
 
-// unpackU6AVX512 spreads nibbles and two planes of upper pairs to bytes.
+// fusedQ5_KAVX512r4 computes 4 rows against a panel of Q5_K.
 //
 //go:noescape
-func unpackU6AVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
+func fusedQ5_KAVX512r4(p *dotArgs)
 
-// unpackU2AVX512 spreads pairs of bits to bytes.
+// fusedQ6_KAVX512r1 computes 1 rows against a panel of Q6_K.
 //
 //go:noescape
-func unpackU2AVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
+func fusedQ6_KAVX512r1(p *dotArgs)
 
-// unpackU3AVX512 spreads pairs and a plane of third bits to bytes.
+// fusedQ6_KAVX512r2 computes 2 rows against a panel of Q6_K.
 //
 //go:noescape
-func unpackU3AVX512(dst, src unsafe.Pointer, units int, table *[16]byte)
+func fusedQ6_KAVX512r2(p *dotArgs)
+
+// fusedQ6_KAVX512r3 computes 3 rows against a panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KAVX512r3(p *dotArgs)
+
+// fusedQ6_KAVX512r4 computes 4 rows against a panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KAVX512r4(p *dotArgs)
+
+// fusedQ2_KAVX512r1 computes 1 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r1(p *dotArgs)
+
+// fusedQ2_KAVX512r2 computes 2 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r2(p *dotArgs)
+
+// fusedQ2_KAVX512r3 computes 3 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r3(p *dotArgs)
+
+// fusedQ2_KAVX512r4 computes 4 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r4(p *dotArgs)
+
+// fusedQ3_KAVX512r1 computes 1 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r1(p *dotArgs)
+
+// fusedQ3_KAVX512r2 computes 2 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r2(p *dotArgs)
+
+// fusedQ3_KAVX512r3 computes 3 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r3(p *dotArgs)
+
+// fusedQ3_KAVX512r4 computes 4 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r4(p *dotArgs)
+
+// spreadU8AVX512 spreads bytes to bytes and subtracts less.
+//
+//go:noescape
+func spreadU8AVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadU4AVX512 spreads nibbles to bytes and subtracts less.
+//
+//go:noescape
+func spreadU4AVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadU5AVX512 spreads nibbles and a plane of fifth bits to bytes and subtracts less.
+//
+//go:noescape
+func spreadU5AVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadU6AVX512 spreads nibbles and two planes of upper pairs to bytes and subtracts less.
+//
+//go:noescape
+func spreadU6AVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadU2AVX512 spreads pairs of bits to bytes and subtracts less.
+//
+//go:noescape
+func spreadU2AVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadU3AVX512 spreads pairs and a plane of third bits to bytes and subtracts less.
+//
+//go:noescape
+func spreadU3AVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadTableAVX512 spreads nibbles that are indexes into a table to bytes and subtracts less.
+//
+//go:noescape
+func spreadTableAVX512(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
 
 // halfsAVX512 widens n vectors of 16 half-precision numbers to vectors that lie step bytes apart.
 //
 //go:noescape
-func halfsAVX512(dst unsafe.Pointer, step int, src unsafe.Pointer, n int)
+func halfsAVX512(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int)
 
 // bhalfsAVX512 widens n vectors of 16 bfloat16 numbers to vectors that lie step bytes apart.
 //
 //go:noescape
-func bhalfsAVX512(dst unsafe.Pointer, step int, src unsafe.Pointer, n int)
+func bhalfsAVX512(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int)
 
 // supersAVX512 multiplies subs vectors of int8 by each of n vectors of half-precision scales.
 //
 //go:noescape
-func supersAVX512(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs int, neg uint32)
+func supersAVX512(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs, stride int, neg uint32)
 
 // quantize32AVX512 brings blocks of 32 float32 to int8 and writes their meta.
 //
 //go:noescape
-func quantize32AVX512(q, meta, x unsafe.Pointer, blocks int, zero int32)
+func quantize32AVX512(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)
 
 // quantize16AVX512 brings blocks of 16 float32 to int8 and writes their meta.
 //
 //go:noescape
-func quantize16AVX512(q, meta, x unsafe.Pointer, blocks int, zero int32)
+func quantize16AVX512(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)

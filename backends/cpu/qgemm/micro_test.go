@@ -5,7 +5,10 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/tensor"
 )
 
 // BenchmarkKernels gives the rate of the kernels alone, with operands in the first-level cache.
@@ -15,14 +18,15 @@ func BenchmarkKernels(b *testing.B) {
 		for _, rows := range []int{1, 2, 4, 6} {
 			for _, min := range []bool{false, true} {
 				const k = 512
-				panels := maxPanels[rows]
-				a, metas := make([]byte, rows*k), make([]meta, rows*k/32)
+				f := formats[map[bool]tensor.DType{false: tensor.Q4_0, true: tensor.Q4_1}[min]]
+				panels := impl.panels[rows]
+				a, metas := make([]byte, rows*k), make([]byte, k/32*metaStep(manySlots))
 				w, scale, c := make([]byte, panels*k*nr), make([]float32, panels*k/32*2*nr), make([]float32, rows*panels*nr)
-				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), metaRow: k / 32 * 16, w: unsafe.Pointer(&w[0]), wPanel: k * nr,
+				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), w: unsafe.Pointer(&w[0]), wPanel: k * nr,
 					scale: unsafe.Pointer(&scale[0]), scaleSize: k / 32 * 8 * nr, c: unsafe.Pointer(&c[0]), ldc: panels * nr * 4, blocks: k / 32, mask: ^uint64(0)}
-				b.Run(fmt.Sprintf("dot/%v/rows=%d/min=%v", impl.isa, rows, min), func(b *testing.B) {
+				b.Run(fmt.Sprintf("dot/%v/rows=%d/min=%v", impl.name, rows, min), func(b *testing.B) {
 					for range b.N {
-						impl.dot(p, 32, min, rows, panels)
+						impl.dot(p, f, rows, panels)
 					}
 					rate := 2 * float64(rows*panels*nr*k) * float64(b.N) / b.Elapsed().Seconds() / 1e9
 					b.ReportMetric(rate, "GOP/s")
@@ -32,18 +36,22 @@ func BenchmarkKernels(b *testing.B) {
 			if impl.fused == nil || rows > fewRows {
 				continue
 			}
-			for form, name := range map[fusedForm]string{{u4, false, false}: "q4_0", {u4, false, true}: "q4_k", {u6, false, false}: "q6_k"} {
-				fn := impl.fused(form, rows)
+			for _, d := range types() {
+				f := formats[d]
+				fn := impl.fused(f, rows)
 				const k = 512
-				a, metas := make([]byte, rows*k), make([]meta, rows*k/16)
-				w, scale, c := make([]byte, k*nr+4096), make([]float32, k/16*2*nr), make([]float32, rows*nr)
-				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), metaRow: k / 16 * 16, w: unsafe.Pointer(&w[0]),
-					scale: unsafe.Pointer(&scale[0]), c: unsafe.Pointer(&c[0]), ldc: nr * 4, blocks: k / 32, mask: ^uint64(0)}
-				b.Run(fmt.Sprintf("fused/%s/rows=%d", name, rows), func(b *testing.B) {
+				g, err := newGeometry(f, k)
+				require.NoError(b, err)
+				a, metas := make([]byte, rows*k), make([]byte, k/16*metaStep(fewSlots))
+				w, c := make([]byte, g.size), make([]float32, rows*nr)
+				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), w: unsafe.Pointer(&w[0]),
+					c: unsafe.Pointer(&c[0]), ldc: nr * 4, blocks: k / 32, mask: ^uint64(0), table: f.table}
+				b.Run(fmt.Sprintf("fused/%v/rows=%d", d, rows), func(b *testing.B) {
 					for range b.N {
 						fn(p)
 					}
 					b.ReportMetric(2*float64(rows*nr*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GOP/s")
+					b.ReportMetric(float64(g.size)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
 				})
 			}
 		}

@@ -27,7 +27,8 @@ type Run struct {
 	Then Epilogue // nil for none
 	// Accumulate starts from C instead of zero.
 	Accumulate bool
-	Threads    int // 0 means GOMAXPROCS
+	Threads    int         // 0 means GOMAXPROCS
+	ISA        cpuinfo.ISA // the highest instruction set to use; 0 means what TESSERA_ISA allows
 }
 
 func (r *Run) check(p *Packed) error {
@@ -73,13 +74,20 @@ func (p *Packed) Mul(ctx context.Context, r *Run) error {
 	}
 	w := takeWork()
 	defer giveWork(w)
-	w.p, w.r, w.k, w.ctx = p, r, choose(pinned()), ctx
+	w.p, w.r, w.k, w.ctx = p, r, choose(r.isa()), ctx
 	w.plan()
 	par.Run(r.Threads, w.quantJobs, (*quantTask)(w))
 	par.Run(r.Threads, w.jobs, (*dotTask)(w))
 	err := ctx.Err()
 	w.p, w.r, w.ctx = nil, nil, nil
 	return err
+}
+
+func (r *Run) isa() cpuinfo.ISA {
+	if r.ISA != 0 {
+		return r.ISA
+	}
+	return pinned()
 }
 
 var pinned = sync.OnceValue(func() cpuinfo.ISA {
@@ -96,17 +104,31 @@ type work struct {
 	ctx  context.Context
 
 	q         []byte // quantized rows of A
-	metas     []meta
-	scratch   []byte // per worker: unpacked panels and their scales
+	metas     []byte // what they say of their blocks
+	scratch   []byte // per worker: spread panels and their scales
 	perWorker int
 	args      []dotArgs      // per worker: kernels are called through variables, so that an argument on the stack would escape
 	fused     func(*dotArgs) // the kernel for few rows, or nil
 	blocks    int            // of a row
+	slots     int            // of a group of rows
+	height    int            // rows of a group
+	together  int            // panels that are spread at once
+	chunk     int            // elements of k that are spread at once
 	group     int            // panels of a job
 	jobs      int
 	rowsEach  int // rows of a job of quantization
 	quantJobs int
 }
+
+// Elements of k that are spread at once, 16 KiB for 1,024 elements of a panel: what is spread must stay in the first-level cache, for the
+// dot kernels two or four panels, for tiles four panels beside the rows of A that they meet.
+const (
+	chunkDot   = 1024
+	chunkTiles = 512
+)
+
+// tileRows bounds the rows of one call for tiles, which cannot be interrupted: 1,024 rows take about 40 microseconds.
+const tileRows = 1024
 
 var spare struct {
 	sync.Mutex
@@ -143,35 +165,47 @@ func grow(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// plan divides the work: quantization by rows, the product by groups of panels. A group is as many panels as the dot kernels take at
-// once, or a multiple where there are many, so that a job is worth its start.
+// plan divides the work: quantization by rows, the product by groups of panels. A group is as many panels as kernels take at once, or
+// a multiple where there are many, so that a job is worth its start.
 func (w *work) plan() {
 	p, r, f := w.p, w.r, w.p.g.f
 	w.blocks = p.k / f.block
-	w.q = grow(w.q, r.M*p.k)
-	if cap(w.metas) < r.M*w.blocks {
-		w.metas = make([]meta, r.M*w.blocks+r.M*w.blocks/2)
-	}
-	w.metas = w.metas[:r.M*w.blocks]
-	w.rowsEach = max(1, 16384/p.k)
-	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
-	workers := par.Workers(r.Threads, w.jobs)
 	w.fused = nil
 	if r.M <= fewRows && w.k.fused != nil {
-		w.fused = w.k.fused(fusedForm{f.bits, f.table != nil, f.hasMin}, r.M)
+		w.fused = w.k.fused(f, r.M)
 	}
-	if w.fused != nil {
-		w.perWorker = min(p.k, chunkFew) / f.block * f.scaleStep()
-	} else {
-		chunk := min(p.k, chunkK)
-		w.perWorker = maxPanels[tile(r.M)] * (chunk*nr + chunk/f.block*f.scaleStep())
+	switch {
+	case w.fused != nil:
+		w.slots, w.height, w.perWorker = fewSlots, fewSlots, 0
+	case w.k.tiles != nil:
+		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, chunkTiles
+	default:
+		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[tile(r.M)], chunkDot
+	}
+	rows := (r.M + w.height - 1) / w.height * w.height
+	w.q = grow(w.q, rows*p.k) // tiles read whole groups
+	w.metas = grow(w.metas, rows/w.height*w.blocks*metaStep(w.slots))
+	w.rowsEach = max(1, 16384/p.k)
+	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
+	workers := par.Workers(r.Threads, w.jobs)
+	if w.fused == nil {
+		w.chunk = min(w.chunk, p.k)
+		w.perWorker = w.together*(w.chunk*nr+w.chunk/f.block*f.scaleStep()) + tileBuf
 	}
 	w.scratch = grow(w.scratch, workers*w.perWorker)
 	if len(w.args) < workers {
 		w.args = make([]dotArgs, workers)
 	}
+}
+
+// tileBuf is the size of two tiles of sums.
+const tileBuf = 2 * 16 * 4 * nr
+
+// meta returns where row i and block b have their numbers.
+func (w *work) meta(i, b int) unsafe.Pointer {
+	return unsafe.Pointer(&w.metas[(i/w.height*w.blocks+b)*metaStep(w.slots)+i%w.height*4])
 }
 
 type quantTask work
@@ -180,7 +214,7 @@ func (t *quantTask) Do(_, job int) {
 	w := (*work)(t)
 	p, r, f := w.p, w.r, w.p.g.f
 	for i := job * w.rowsEach; i < min((job+1)*w.rowsEach, r.M); i++ {
-		w.k.quantize(unsafe.Pointer(&w.q[i*p.k]), unsafe.Pointer(&w.metas[i*w.blocks]), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, f.zero)
+		w.k.quantize(unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, f.zero, w.slots)
 	}
 }
 
@@ -191,11 +225,9 @@ func (t *dotTask) Do(worker, job int) {
 	if w.ctx.Err() != nil {
 		return
 	}
-	p, r, f := w.p, w.r, w.p.g.f
+	p, r := w.p, w.r
 	first := job * w.group
 	panels := min(w.group, p.panels-first)
-	scratch := unsafe.Pointer(&w.scratch[worker*w.perWorker])
-	step := f.scaleStep()
 	col := first * nr
 	cols := min(panels*nr, p.n-col)
 	var mask uint64
@@ -204,12 +236,14 @@ func (t *dotTask) Do(worker, job int) {
 	} else {
 		mask = 1<<cols - 1
 	}
-	if w.fused != nil {
-		w.few(&w.args[worker], first, panels, mask, scratch, step)
-	} else {
-		w.many(&w.args[worker], first, panels, mask, scratch, step)
+	args := &w.args[worker]
+	switch {
+	case w.fused != nil:
+		w.few(args, first, panels, mask)
+	default:
+		w.many(args, first, panels, mask, unsafe.Pointer(&w.scratch[worker*w.perWorker]))
 	}
-	w.args[worker] = dotArgs{} // nothing stays pointed at between calls
+	*args = dotArgs{} // nothing stays pointed at between calls
 	if r.Then != nil {
 		for i := range r.M {
 			r.Then.Apply(r.C[i*r.LDC+col:][:cols], i, col)
@@ -217,64 +251,81 @@ func (t *dotTask) Do(worker, job int) {
 	}
 }
 
-// many spreads the bits of a chunk of panels to bytes and takes all rows of A through them. As many panels as the kernels take
-// stay in the first-level cache meanwhile.
-func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer, step int) {
-	p, r, f, k := w.p, w.r, w.p.g.f, w.k
-	together := maxPanels[tile(r.M)]
-	for k0 := 0; k0 < p.k; k0 += chunkK {
-		chunk := min(chunkK, p.k-k0)
+// many spreads the bits of a chunk of panels to bytes and takes all rows of A through them.
+func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer) {
+	p, r, f := w.p, w.r, w.p.g.f
+	step := f.scaleStep()
+	for k0 := 0; k0 < p.k; k0 += w.chunk {
+		chunk := min(w.chunk, p.k-k0)
 		blocks := chunk / f.block
-		*args = dotArgs{aStride: p.k, metaRow: w.blocks * int(unsafe.Sizeof(meta{})), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks}
+		*args = dotArgs{aStride: p.k, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: scratch}
+		args.w = unsafe.Add(scratch, tileBuf)
+		args.scale = unsafe.Add(args.w, w.together*chunk*nr)
 		if k0 > 0 || r.Accumulate {
 			args.acc = 1
 		}
-		for v := 0; v < panels; v += together {
-			n := min(together, panels-v)
-			args.w, args.scale = scratch, unsafe.Add(scratch, together*chunk*nr)
+		less := uint8(0)
+		if w.k.tiles != nil {
+			less = uint8(f.zero)
+		}
+		for v := 0; v < panels; v += w.together {
+			n := min(w.together, panels-v)
 			for i := range n {
-				src := p.panel(first + v + i)
-				if f.bits != u8 {
-					k.unpack[f.bits](unsafe.Add(args.w, i*args.wPanel), unsafe.Add(src, p.g.q+k0/unit*bitsSize[f.bits]), chunk/unit, f.table)
-				}
-				w.unpackScales(unsafe.Add(args.scale, i*args.scaleSize), src, k0, blocks, step)
-			}
-			if f.bits == u8 { // bytes are read where they lie
-				args.w, args.wPanel = unsafe.Add(p.panel(first+v), p.g.q+k0*nr), p.g.size
+				group := unsafe.Add(p.panel(first+v+i), k0/p.g.elems*p.g.group)
+				w.k.spread(unsafe.Add(args.w, i*args.wPanel), unsafe.Add(group, p.g.header), f, chunk/unit, p.g.units, p.g.group, less)
+				w.scales(unsafe.Add(args.scale, i*args.scaleSize), group, blocks)
 			}
 			args.mask = mask >> (16 * v)
-			col := (first + v) * nr
-			for i := 0; i < r.M; {
-				rows := tile(r.M - i)
-				args.a = unsafe.Pointer(&w.q[i*p.k+k0])
-				args.meta = unsafe.Pointer(&w.metas[i*w.blocks+k0/f.block])
-				args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
-				k.dot(args, f.block, f.hasMin, rows, n)
-				i += rows
+			if w.k.tiles != nil {
+				w.tiles(args, (first+v)*nr, n, k0)
+			} else {
+				w.strips(args, (first+v)*nr, n, k0)
 			}
 		}
 	}
 }
 
-// few spreads the bits in registers, panel by panel.
-func (w *work) few(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer, step int) {
+// strips lets the dot kernels take the rows, group by group.
+func (w *work) strips(args *dotArgs, col, panels, k0 int) {
 	p, r, f := w.p, w.r, w.p.g.f
-	for v := range panels {
-		src := p.panel(first + v)
-		for k0 := 0; k0 < p.k; k0 += chunkFew {
-			chunk := min(chunkFew, p.k-k0)
-			w.unpackScales(scratch, src, k0, chunk/f.block, step)
-			*args = dotArgs{
-				a: unsafe.Pointer(&w.q[k0]), aStride: p.k,
-				meta: unsafe.Pointer(&w.metas[k0/f.block]), metaRow: w.blocks * int(unsafe.Sizeof(meta{})),
-				w: unsafe.Add(src, p.g.q+k0/unit*bitsSize[f.bits]), scale: scratch,
-				c: unsafe.Pointer(&r.C[(first+v)*nr]), ldc: 4 * r.LDC, blocks: chunk / unit, mask: mask >> (16 * v), table: f.table,
-			}
-			if k0 > 0 || r.Accumulate {
-				args.acc = 1
-			}
-			w.fused(args)
+	for i := 0; i < r.M; {
+		rows := tile(min(r.M-i, w.height-i%w.height))
+		args.a = unsafe.Pointer(&w.q[i*p.k+k0])
+		args.meta = w.meta(i, k0/f.block)
+		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
+		w.k.dot(args, f, rows, panels)
+		i += rows
+	}
+}
+
+// tiles lets the tile kernels take the rows: as many whole groups at once as a call may last, then what is left.
+func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
+	p, r, f := w.p, w.r, w.p.g.f
+	args.panels = panels
+	for i := 0; i < r.M; {
+		left := r.M - i
+		args.groups, args.rows = 1, left
+		if left >= w.height {
+			args.groups, args.rows = min(left, tileRows)/w.height, w.height
 		}
+		args.a = unsafe.Pointer(&w.q[i*p.k+k0])
+		args.meta = w.meta(i, k0/f.block)
+		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
+		w.k.tiles(args, f)
+		i += (args.groups-1)*w.height + args.rows
+	}
+}
+
+// few spreads the bits in registers, panel by panel.
+func (w *work) few(args *dotArgs, first, panels int, mask uint64) {
+	p, r, f := w.p, w.r, w.p.g.f
+	*args = dotArgs{a: unsafe.Pointer(&w.q[0]), aStride: p.k, meta: unsafe.Pointer(&w.metas[0]), ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
+	if r.Accumulate {
+		args.acc = 1
+	}
+	for v := range panels {
+		args.w, args.c, args.mask = p.panel(first+v), unsafe.Pointer(&r.C[(first+v)*nr]), mask>>(16*v)
+		w.fused(args)
 	}
 }
 
@@ -289,24 +340,24 @@ func tile(left int) int {
 	}
 }
 
-func (w *work) unpackScales(dst, src unsafe.Pointer, k0, blocks, step int) {
+// scales widens the scales and minimums of blocks from a group on.
+func (w *work) scales(dst, group unsafe.Pointer, blocks int) {
 	g, f, k := &w.p.g, w.p.g.f, w.k
+	step := f.scaleStep()
 	if !f.super {
 		widen := k.halfs
 		if f.bf16 {
 			widen = k.bhalfs
 		}
-		at := k0 / f.block * 2 * nr
-		widen(dst, step, unsafe.Add(src, g.d+at), blocks)
+		widen(dst, step, group, blocks, g.units, g.group)
 		if f.hasMin {
-			widen(unsafe.Add(dst, 4*nr), step, unsafe.Add(src, g.m+at), blocks)
+			widen(unsafe.Add(dst, 4*nr), step, unsafe.Add(group, g.m), blocks, g.units, g.group)
 		}
 		return
 	}
 	subs := superK / f.block
-	at, sub := k0/superK*2*nr, k0/f.block*nr
-	k.supers(dst, step, unsafe.Add(src, g.d+at), unsafe.Add(src, g.sc+sub), blocks/subs, subs, 0)
+	k.supers(dst, step, group, unsafe.Add(group, g.sc), blocks/subs, subs, g.group, 0)
 	if f.hasMin {
-		k.supers(unsafe.Add(dst, 4*nr), step, unsafe.Add(src, g.m+at), unsafe.Add(src, g.mn+sub), blocks/subs, subs, 1<<31)
+		k.supers(unsafe.Add(dst, 4*nr), step, unsafe.Add(group, g.m), unsafe.Add(group, g.mn), blocks/subs, subs, g.group, 1<<31)
 	}
 }

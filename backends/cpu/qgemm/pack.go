@@ -126,6 +126,8 @@ func packPanel(g *geometry, typ tensor.DType, dst []byte, rows *[nr][]byte) {
 	var w [superK / unit][unitSize]byte
 	var e exploded
 	for b := 0; b < g.k/block; b++ {
+		at0, in := g.place(b)
+		to := dst[at0:][:g.group]
 		for j, row := range rows {
 			if row == nil {
 				for u := range w {
@@ -140,21 +142,21 @@ func packPanel(g *geometry, typ tensor.DType, dst []byte, rows *[nr][]byte) {
 			for i, q := range e.q[:block] {
 				w[i/unit][at(i%unit, j)] = q
 			}
-			binary.LittleEndian.PutUint16(dst[g.d+(b*nr+j)*2:], e.d)
+			binary.LittleEndian.PutUint16(to[in*halfs+2*j:], e.d)
 			if f.hasMin {
-				binary.LittleEndian.PutUint16(dst[g.m+(b*nr+j)*2:], e.m)
+				binary.LittleEndian.PutUint16(to[g.m+2*j:], e.m)
 			}
 			if f.super {
 				for s := range subs {
-					dst[g.sc+(b*subs+s)*nr+j] = byte(e.sc[s])
+					to[g.sc+s*nr+j] = byte(e.sc[s])
 					if f.hasMin {
-						dst[g.mn+(b*subs+s)*nr+j] = byte(e.mn[s])
+						to[g.mn+s*nr+j] = byte(e.mn[s])
 					}
 				}
 			}
 		}
 		for u := range block / unit {
-			q := dst[g.q+(b*block/unit+u)*bitsSize[f.bits]:][:bitsSize[f.bits]]
+			q := to[g.header+(in+u)*bitsSize[f.bits]:][:bitsSize[f.bits]]
 			packUnit(f.bits, q, w[u][:])
 		}
 	}
@@ -183,11 +185,13 @@ func packNibbles(g *geometry, dst []byte, rows *[nr][]byte, size, from int, min 
 		}
 		for b := 0; b < g.k/unit; b++ {
 			src := row[b*size:][:size]
-			copy(dst[g.d+(b*nr+j)*2:][:2], src)
+			at, in := g.place(b)
+			to := dst[at:][:g.group]
+			copy(to[in*halfs+2*j:][:2], src)
 			if min {
-				copy(dst[g.m+(b*nr+j)*2:][:2], src[2:])
+				copy(to[g.m+2*j:][:2], src[2:])
 			}
-			q := dst[g.q+b*bitsSize[u4]+4*j:][:3*4*nr+4]
+			q := to[g.header+in*bitsSize[u4]+4*j:][:3*4*nr+4]
 			n := src[from:][:16]
 			binary.LittleEndian.PutUint32(q, word(n))
 			binary.LittleEndian.PutUint32(q[64:], word(n[4:]))
@@ -204,8 +208,10 @@ func packBytes(g *geometry, dst []byte, rows *[nr][]byte) {
 		}
 		for b := 0; b < g.k/unit; b++ {
 			src := row[b*34:][:34]
-			copy(dst[g.d+(b*nr+j)*2:][:2], src)
-			q := dst[g.q+b*unitSize+4*j:][:7*4*nr+4]
+			at, in := g.place(b)
+			to := dst[at:][:g.group]
+			copy(to[in*halfs+2*j:][:2], src)
+			q := to[g.header+in*unitSize+4*j:][:7*4*nr+4]
 			for i := range 8 {
 				binary.LittleEndian.PutUint32(q[64*i:], word(src[2+4*i:])^0x80808080)
 			}
@@ -223,15 +229,16 @@ func packQ4K(g *geometry, dst []byte, rows *[nr][]byte) {
 		}
 		for b := 0; b < g.k/superK; b++ {
 			src := row[b*144:][:144]
-			copy(dst[g.d+(b*nr+j)*2:][:2], src)
-			copy(dst[g.m+(b*nr+j)*2:][:2], src[2:])
+			to := dst[b*g.group:][:g.group]
+			copy(to[2*j:][:2], src)
+			copy(to[g.m+2*j:][:2], src[2:])
 			scaleMin(src[4:16], &e)
 			for s := range 8 {
-				dst[g.sc+(b*8+s)*nr+j], dst[g.mn+(b*8+s)*nr+j] = byte(e.sc[s]), byte(e.mn[s])
+				to[g.sc+s*nr+j], to[g.mn+s*nr+j] = byte(e.sc[s]), byte(e.mn[s])
 			}
 			for h := range 4 {
 				n := src[16+32*h:][:32]
-				q := dst[g.q+(b*8+2*h)*bitsSize[u4]+4*j:][:bitsSize[u4]+3*4*nr+4]
+				q := to[g.header+2*h*bitsSize[u4]+4*j:][:bitsSize[u4]+3*4*nr+4]
 				for i := range 4 {
 					x, y := word(n[4*i:]), word(n[16+4*i:])
 					binary.LittleEndian.PutUint32(q[64*i:], x&low|y&low<<4)
@@ -251,14 +258,15 @@ func packQ6K(g *geometry, dst []byte, rows *[nr][]byte) {
 		}
 		for b := 0; b < g.k/superK; b++ {
 			src := row[b*210:][:210]
-			copy(dst[g.d+(b*nr+j)*2:][:2], src[208:])
+			to := dst[b*g.group:][:g.group]
+			copy(to[2*j:][:2], src[208:])
 			for s := range 16 {
-				dst[g.sc+(b*16+s)*nr+j] = src[192+s]
+				to[g.sc+s*nr+j] = src[192+s]
 			}
 			for h := range 2 {
 				ql, qh := src[64*h:][:64], src[128+32*h:][:32]
 				for u := range 4 { // 32 elements: nibbles of ql at 32*(u&1), shift 4*(u/2); pairs of qh at shift 2u
-					q := dst[g.q+(b*8+4*h+u)*bitsSize[u6]:][:bitsSize[u6]]
+					q := to[g.header+(4*h+u)*bitsSize[u6]:][:bitsSize[u6]]
 					n := ql[32*(u&1):][:32]
 					shift := 4 * (u / 2)
 					var lower, upper uint32

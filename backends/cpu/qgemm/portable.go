@@ -11,23 +11,22 @@ import (
 // The kernels in plain Go: what the assembly is compared with, and what runs where there is none.
 
 var portable = kernels{
+	name:     "portable",
 	isa:      cpuinfo.Portable,
 	dot:      dotGo,
-	unpack:   [6]func(dst, src unsafe.Pointer, units int, table *[16]byte){u8: unpackU8Go, u4: unpackU4Go, u5: unpackU5Go, u6: unpackU6Go, u2: unpackU2Go, u3: unpackU3Go},
+	panels:   [maxRows + 1]int{0, 4, 4, 2, 2, 2, 2},
+	height:   12,
+	spread:   spreadGo,
 	halfs:    halfsGo,
 	bhalfs:   bhalfsGo,
 	supers:   supersGo,
 	quantize: quantizeGo,
 }
 
-func dotGo(p *dotArgs, block int, hasMin bool, rows, panels int) {
-	step := 4 * nr
-	if hasMin {
-		step = 8 * nr
-	}
+func dotGo(p *dotArgs, form *format, rows, panels int) {
+	step, block := form.scaleStep(), form.block
 	for i := range rows {
 		a := unsafe.Add(p.a, i*p.aStride)
-		metas := unsafe.Slice((*meta)(unsafe.Add(p.meta, i*p.metaRow)), p.blocks)
 		for v := range panels {
 			w := unsafe.Add(p.w, v*p.wPanel)
 			c := unsafe.Add(p.c, i*p.ldc+v*4*nr)
@@ -40,10 +39,12 @@ func dotGo(p *dotArgs, block int, hasMin bool, rows, panels int) {
 					}
 				}
 			}
-			for b := range metas {
+			for b := range p.blocks {
+				meta := unsafe.Add(p.meta, b*metaStep(manySlots)+4*i)
+				scale, init, sum := *(*float32)(meta), *(*int32)(unsafe.Add(meta, 4*manySlots)), *(*float32)(unsafe.Add(meta, 8*manySlots))
 				var n [nr]int32
 				for j := range n {
-					n[j] = metas[b].init
+					n[j] = init
 				}
 				x := unsafe.Slice((*int8)(unsafe.Add(a, b*block)), block)
 				y := unsafe.Slice((*uint8)(unsafe.Add(w, b*block*nr)), block*nr)
@@ -56,11 +57,11 @@ func dotGo(p *dotArgs, block int, hasMin bool, rows, panels int) {
 				}
 				s := unsafe.Slice((*float32)(unsafe.Add(p.scale, v*p.scaleSize+b*step)), step/4)
 				for j := range f {
-					f[j] = fma32(float32(n[j])*s[j], metas[b].scale, f[j])
+					f[j] = fma32(float32(n[j])*s[j], scale, f[j])
 				}
-				if hasMin {
+				if form.hasMin {
 					for j := range f {
-						f[j] = fma32(s[nr+j], metas[b].sum, f[j])
+						f[j] = fma32(s[nr+j], sum, f[j])
 					}
 				}
 			}
@@ -93,66 +94,54 @@ func fma32(a, b, c float32) float32 {
 	return float32(s)
 }
 
-func unpackU8Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
-	copy(unsafe.Slice((*byte)(dst), units*unitSize), unsafe.Slice((*byte)(src), units*unitSize))
-}
-
-// eachUnit calls f with the unpacked and the packed bytes of every unit.
-func eachUnit(dst, src unsafe.Pointer, units int, b bits, f func(w, q []byte)) {
-	for u := range units {
-		f(unsafe.Slice((*byte)(unsafe.Add(dst, u*unitSize)), unitSize), unsafe.Slice((*byte)(unsafe.Add(src, u*bitsSize[b])), bitsSize[b]))
-	}
-}
-
-func spreadNibbles(w, q []byte) {
-	for i, v := range q[:256] {
-		w[i], w[i+256] = v&15, v>>4
-	}
-}
-
-func unpackU4Go(dst, src unsafe.Pointer, units int, table *[16]byte) {
-	eachUnit(dst, src, units, u4, func(w, q []byte) {
-		spreadNibbles(w, q)
-		if table != nil {
-			for i, v := range w {
-				w[i] = table[v]
+// spreadGo spreads unit by unit.
+func spreadGo(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8) {
+	for u := range n {
+		w := unsafe.Slice((*byte)(unsafe.Add(dst, u*unitSize)), unitSize)
+		spreadUnit(f, w, unsafe.Slice((*byte)(unsafe.Add(src, u/per*stride+u%per*bitsSize[f.bits])), bitsSize[f.bits]))
+		if less != 0 {
+			for i := range w {
+				w[i] -= less
 			}
 		}
-	})
+	}
 }
 
-func unpackU5Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
-	eachUnit(dst, src, units, u5, func(w, q []byte) {
-		spreadNibbles(w, q)
+func spreadUnit(f *format, w, q []byte) {
+	switch f.bits {
+	case u8:
+		copy(w, q)
+		return
+	case u4, u5, u6:
+		for i, v := range q[:256] {
+			w[i], w[i+256] = v&15, v>>4
+		}
+	}
+	switch f.bits {
+	case u4:
+		if f.table != nil {
+			for i, v := range w {
+				w[i] = f.table[v]
+			}
+		}
+	case u5:
 		for i := range w {
 			w[i] |= q[256+i%64] >> (i / 64) & 1 << 4
 		}
-	})
-}
-
-func unpackU6Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
-	eachUnit(dst, src, units, u6, func(w, q []byte) {
-		spreadNibbles(w, q)
+	case u6:
 		for i := range w {
 			w[i] |= q[256+i/256*64+i%64] >> (i / 64 % 4 * 2) & 3 << 4
 		}
-	})
-}
-
-func unpackU2Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
-	eachUnit(dst, src, units, u2, func(w, q []byte) {
+	case u2, u3:
 		for i := range w {
 			w[i] = q[i/256*64+i%64] >> (i / 64 % 4 * 2) & 3
 		}
-	})
-}
-
-func unpackU3Go(dst, src unsafe.Pointer, units int, _ *[16]byte) {
-	eachUnit(dst, src, units, u3, func(w, q []byte) {
-		for i := range w {
-			w[i] = q[i/256*64+i%64]>>(i/64%4*2)&3 | q[128+i%64]>>(i/64)&1<<2
+		if f.bits == u3 {
+			for i := range w {
+				w[i] |= q[128+i%64] >> (i / 64) & 1 << 2
+			}
 		}
-	})
+	}
 }
 
 // packUnit is the inverse of unpack without a table: it stores the integers of a unit.
@@ -182,36 +171,40 @@ func packUnit(b bits, q, w []byte) {
 	}
 }
 
-func halfsGo(dst unsafe.Pointer, step int, src unsafe.Pointer, n int) {
+func halfsGo(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int) {
 	for v := range n {
-		tensor.F16sToF32(unsafe.Slice((*float32)(unsafe.Add(dst, v*step)), nr), unsafe.Slice((*uint16)(unsafe.Add(src, v*2*nr)), nr))
+		from := unsafe.Add(src, v/per*stride+v%per*halfs)
+		tensor.F16sToF32(unsafe.Slice((*float32)(unsafe.Add(dst, v*step)), nr), unsafe.Slice((*uint16)(from), nr))
 	}
 }
 
-func bhalfsGo(dst unsafe.Pointer, step int, src unsafe.Pointer, n int) {
+func bhalfsGo(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int) {
 	for v := range n {
-		tensor.BF16sToF32(unsafe.Slice((*float32)(unsafe.Add(dst, v*step)), nr), unsafe.Slice((*uint16)(unsafe.Add(src, v*2*nr)), nr))
+		from := unsafe.Add(src, v/per*stride+v%per*halfs)
+		tensor.BF16sToF32(unsafe.Slice((*float32)(unsafe.Add(dst, v*step)), nr), unsafe.Slice((*uint16)(from), nr))
 	}
 }
 
-func supersGo(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs int, neg uint32) {
+func supersGo(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs, stride int, neg uint32) {
 	var scale [nr]float32
 	for b := range n {
-		tensor.F16sToF32(scale[:], unsafe.Slice((*uint16)(unsafe.Add(d, b*2*nr)), nr))
+		tensor.F16sToF32(scale[:], unsafe.Slice((*uint16)(unsafe.Add(d, b*stride)), nr))
 		for i := range subs {
-			at := b*subs + i
-			out := unsafe.Slice((*float32)(unsafe.Add(dst, at*step)), nr)
-			for j, v := range unsafe.Slice((*int8)(unsafe.Add(s, at*nr)), nr) {
+			out := unsafe.Slice((*float32)(unsafe.Add(dst, (b*subs+i)*step)), nr)
+			for j, v := range unsafe.Slice((*int8)(unsafe.Add(s, b*stride+i*nr)), nr) {
 				out[j] = math.Float32frombits(math.Float32bits(scale[j])^neg) * float32(v)
 			}
 		}
 	}
 }
 
-func quantizeGo(q, metas unsafe.Pointer, x unsafe.Pointer, n, block int, zero int32) {
+func quantizeGo(q, metas unsafe.Pointer, x unsafe.Pointer, n, block int, zero int32, slots int) {
 	in, out := unsafe.Slice((*float32)(x), n), unsafe.Slice((*int8)(q), n)
 	for b := range n / block {
-		m := (*meta)(unsafe.Add(metas, b*int(unsafe.Sizeof(meta{}))))
+		m := unsafe.Add(metas, b*metaStep(slots))
+		put := func(scale float32, init int32, sum float32) {
+			*(*float32)(m), *(*int32)(unsafe.Add(m, 4*slots)), *(*float32)(unsafe.Add(m, 8*slots)) = scale, init, sum
+		}
 		row, dst := in[b*block:][:block], out[b*block:][:block]
 		var top float32
 		bad := false
@@ -225,7 +218,7 @@ func quantizeGo(q, metas unsafe.Pointer, x unsafe.Pointer, n, block int, zero in
 		if bad { // NaN or infinity: every product with the block is NaN
 			clear(dst)
 			nan := float32(math.NaN())
-			*m = meta{scale: nan, sum: nan}
+			put(nan, 0, nan)
 			continue
 		}
 		scale := top / 127
@@ -244,6 +237,6 @@ func quantizeGo(q, metas unsafe.Pointer, x unsafe.Pointer, n, block int, zero in
 			dst[i] = int8(r)
 			sum += r
 		}
-		*m = meta{scale: scale, init: -zero * sum, sum: scale * float32(sum)}
+		put(scale, -zero*sum, scale*float32(sum))
 	}
 }

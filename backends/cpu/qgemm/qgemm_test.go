@@ -29,7 +29,7 @@ func types() []tensor.DType {
 func implementations() map[string]*kernels {
 	m := map[string]*kernels{"portable": &portable}
 	for _, k := range archKernels() {
-		m[k.isa.String()] = k
+		m[k.name] = k
 	}
 	return m
 }
@@ -237,10 +237,17 @@ func TestPacking(t *testing.T) {
 			for name, impl := range implementations() {
 				for u := range d.Block() / unit {
 					var w [unitSize]byte
-					src := p.g.q + (b*d.Block()/unit+u)*bitsSize[p.g.f.bits]
-					impl.unpack[p.g.f.bits](unsafe.Pointer(&w[0]), unsafe.Pointer(&p.data[src]), 1, nil)
-					for i := range unit {
-						require.Equal(t, e.q[u*unit+i], w[at(i, 0)], "%v %s", d, name)
+					group, in := p.g.place(b)
+					src := group + p.g.header + (in+u)*bitsSize[p.g.f.bits]
+					for _, less := range []uint8{0, 8} {
+						impl.spread(unsafe.Pointer(&w[0]), unsafe.Pointer(&p.data[src]), p.g.f, 1, 1, 0, less)
+						for i := range unit {
+							q := e.q[u*unit+i]
+							if p.g.f.table != nil {
+								q = p.g.f.table[q]
+							}
+							require.Equal(t, q-less, w[at(i, 0)], "%v %s", d, name)
+						}
 					}
 				}
 			}

@@ -7,10 +7,18 @@ import (
 
 // Offsets of dotArgs.
 const (
-	argA, argAStride, argMeta, argMetaRow              = 0, 8, 16, 24
+	argA, argAStride, argMeta, argMetaGroup            = 0, 8, 16, 24
 	argW, argWPanel, argScale, argScaleSize            = 32, 40, 48, 56
 	argC, argLdc, argBlocks, argAcc, argMask, argTable = 64, 72, 80, 88, 96, 104
+	argGroups, argRows, argPanels, argBuf              = 112, 120, 128, 136
 )
+
+// Slots of a group of rows, and the bytes of a block's meta.
+const (
+	fewSlots, manySlots = 4, 16
+)
+
+func metaStep(slots int) int { return 12 * slots }
 
 // widest is the number of panels that the AVX-512 kernels take at once for a number of rows: as many as the registers hold.
 func widest(rows int) int {
@@ -48,7 +56,7 @@ func avx512(dir string) {
 	}
 	table.WriteString("}\n")
 	fusedAVX512(f, &table)
-	unpackAVX512(f)
+	spreadAVX512(f, &table)
 	scalesAVX512(f)
 	quantizeAVX512(f)
 	f.write(dir, "kernels_avx512_amd64", "amd64 && !noasm", header512, table.String())
@@ -57,7 +65,7 @@ func avx512(dir string) {
 const header512 = `
 // Dot kernels: a strip of rows of A against panels of W.
 //
-//	DI args   AX a, rows R8 R9 R10: 1 3 5 strides   BX meta, rows R11 R12 R13 likewise
+//	DI args   AX a, rows R8 R9 R10: 1 3 5 strides   BX meta
 //	SI w, CX bytes between panels   R14 scales, DX bytes between panels   R15 blocks to go
 //	(one or two rows, four panels: R9 is three times CX, R12 three times DX)
 `
@@ -123,7 +131,7 @@ func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
 		panic(name + ": too many registers")
 	}
 	a := func(off, r int) string { return row(off, "AX", r, "R8", "R9", "R10") }
-	m := func(off, r int) string { return row(off, "BX", r, "R11", "R12", "R13") }
+	m := func(word, r int) string { return fmt.Sprintf("%d(BX)", 4*(word*manySlots+r)) }
 
 	f.p("\tMOVQ p+0(FP), DI")
 	f.p("\tMOVQ %d(DI), R10", argMask)
@@ -157,15 +165,12 @@ func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
 	f.p("\tMOVQ %d(DI), BX", argMeta)
 	if rows > 1 {
 		f.p("\tMOVQ %d(DI), R8", argAStride)
-		f.p("\tMOVQ %d(DI), R11", argMetaRow)
 	}
 	if rows > 3 {
 		f.p("\tLEAQ (R8)(R8*2), R9")
-		f.p("\tLEAQ (R11)(R11*2), R12")
 	}
 	if rows > 5 {
 		f.p("\tLEAQ (R8)(R8*4), R10")
-		f.p("\tLEAQ (R11)(R11*4), R13")
 	}
 	f.p("\tMOVQ %d(DI), SI", argW)
 	f.p("\tMOVQ %d(DI), R14", argScale)
@@ -180,7 +185,7 @@ func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
 	f.p("\tMOVQ %d(DI), R15", argBlocks)
 	f.p("block:")
 	for r := 0; r < rows; r++ {
-		f.p("\tVPBROADCASTD %s, Z%d", m(4, r), sums[0][r][0])
+		f.p("\tVPBROADCASTD %s, Z%d", m(1, r), sums[0][r][0])
 		for v := 1; v < panels; v++ {
 			f.p("\tVMOVDQA64 Z%d, Z%d", sums[0][r][0], sums[0][r][v])
 		}
@@ -228,12 +233,12 @@ func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
 		}
 		for r := 0; r < rows; r++ {
 			for v := 0; v < panels; v++ {
-				f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(8, r), low[v], acc[r][v])
+				f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(2, r), low[v], acc[r][v])
 			}
 		}
 	}
 	f.p("\tADDQ $%d, AX", block)
-	f.p("\tADDQ $16, BX")
+	f.p("\tADDQ $%d, BX", metaStep(manySlots))
 	f.p("\tADDQ $%d, SI", block*16)
 	f.p("\tADDQ $%d, R14", step)
 	f.p("\tDECQ R15")
@@ -251,27 +256,25 @@ func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
 	f.p("\tRET")
 }
 
-const unpackParams = "dst, src unsafe.Pointer, units int, table *[16]byte"
-
 // constant broadcasts a 32-bit pattern.
 func (f *file) constant(value uint32, z int) {
 	f.p("\tMOVL $%#x, AX", value)
 	f.p("\tVPBROADCASTD AX, Z%d", z)
 }
 
-// A spread is the code that spreads a unit of 512 weights at SI to bytes in Z0 to Z7, four k of 16 rows each. It may use Z8 to Z14, and
-// constants in Z29 to Z31.
+// A spread is the code that spreads a unit of 512 weights at an offset from SI to bytes in Z0 to Z7, four k of 16 rows each. It may use
+// Z8 to Z14, and constants in Z29 to Z31.
 type spread struct {
 	name, doc string
 	size      int // bytes of a packed unit
 	setup     func(f *file)
-	unit      func(f *file)
+	unit      func(f *file, off int)
 }
 
 // nibbles leaves the nibbles of 256 bytes in Z0 to Z7.
-func nibbles(f *file) {
+func nibbles(f *file, off int) {
 	for i := 0; i < 4; i++ {
-		f.p("\tVMOVDQU64 %d(SI), Z%d", 64*i, i)
+		f.p("\tVMOVDQU64 %d(SI), Z%d", off+64*i, i)
 		f.p("\tVPSRLW $4, Z%d, Z%d", i, i+4)
 		f.p("\tVPANDD Z31, Z%d, Z%d", i, i)
 		f.p("\tVPANDD Z31, Z%d, Z%d", i+4, i+4)
@@ -279,9 +282,9 @@ func nibbles(f *file) {
 }
 
 // pairs leaves the pairs of bits of 128 bytes in Z0 to Z7.
-func pairs(f *file) {
+func pairs(f *file, off int) {
 	for h := 0; h < 2; h++ {
-		f.p("\tVMOVDQU64 %d(SI), Z%d", 64*h, 8+h)
+		f.p("\tVMOVDQU64 %d(SI), Z%d", off+64*h, 8+h)
 	}
 	for g := 0; g < 8; g++ {
 		f.p("\tVPANDD Z31, Z%d, Z%d", pick(f, 8+g/4, g%4*2, 0, g), g)
@@ -305,12 +308,17 @@ func pick(f *file, src, from, to, dst int) int {
 func merge(f *file, bits, mask, z int) { f.p("\tVPTERNLOGD $0xF8, Z%d, Z%d, Z%d", bits, mask, z) }
 
 var spreads = map[string]spread{
+	"U8": {"U8", "bytes", 512, func(f *file) {}, func(f *file, off int) {
+		for g := 0; g < 8; g++ {
+			f.p("\tVMOVDQU64 %d(SI), Z%d", off+64*g, g)
+		}
+	}},
 	"U4": {"U4", "nibbles", 256, func(f *file) { f.constant(0x0f0f0f0f, 31) }, nibbles},
 	"Table": {"Table", "nibbles that are indexes into a table", 256, func(f *file) {
 		f.p("\tVBROADCASTI32X4 (DX), Z30")
 		f.constant(0x0f0f0f0f, 31)
-	}, func(f *file) {
-		nibbles(f)
+	}, func(f *file, off int) {
+		nibbles(f, off)
 		for g := 0; g < 8; g++ {
 			f.p("\tVPSHUFB Z%d, Z30, Z%d", g, g)
 		}
@@ -318,9 +326,9 @@ var spreads = map[string]spread{
 	"U5": {"U5", "nibbles and a plane of fifth bits", 320, func(f *file) {
 		f.constant(0x0f0f0f0f, 31)
 		f.constant(0x10101010, 30)
-	}, func(f *file) {
-		nibbles(f)
-		f.p("\tVMOVDQU64 256(SI), Z8")
+	}, func(f *file, off int) {
+		nibbles(f, off)
+		f.p("\tVMOVDQU64 %d(SI), Z8", off+256)
 		for g := 0; g < 8; g++ {
 			merge(f, pick(f, 8, g, 4, 9+g%4), 30, g)
 		}
@@ -328,10 +336,10 @@ var spreads = map[string]spread{
 	"U6": {"U6", "nibbles and two planes of upper pairs", 384, func(f *file) {
 		f.constant(0x0f0f0f0f, 31)
 		f.constant(0x30303030, 30)
-	}, func(f *file) {
-		nibbles(f)
-		f.p("\tVMOVDQU64 256(SI), Z8")
-		f.p("\tVMOVDQU64 320(SI), Z9")
+	}, func(f *file, off int) {
+		nibbles(f, off)
+		f.p("\tVMOVDQU64 %d(SI), Z8", off+256)
+		f.p("\tVMOVDQU64 %d(SI), Z9", off+320)
 		for g := 0; g < 8; g++ {
 			merge(f, pick(f, 8+g/4, g%4*2, 4, 10+g%4), 30, g)
 		}
@@ -340,62 +348,112 @@ var spreads = map[string]spread{
 	"U3": {"U3", "pairs and a plane of third bits", 192, func(f *file) {
 		f.constant(0x03030303, 31)
 		f.constant(0x04040404, 30)
-	}, func(f *file) {
-		pairs(f)
-		f.p("\tVMOVDQU64 128(SI), Z10")
+	}, func(f *file, off int) {
+		pairs(f, off)
+		f.p("\tVMOVDQU64 %d(SI), Z10", off+128)
 		for g := 0; g < 8; g++ {
 			merge(f, pick(f, 10, g, 2, 11+g%4), 30, g)
 		}
 	}},
 }
 
-// unpackAVX512 writes the functions that spread bits to bytes in memory.
-func unpackAVX512(f *file) {
-	for _, name := range []string{"U4", "Table", "U5", "U6", "U2", "U3"} {
+// sets walks the three counters of functions over sets of units or vectors: per of them lie behind one another, sets stride bytes apart.
+//
+//	SI source   DI destination   CX left in all   R9 per   R10 stride from the end of a set to the next   R11 left in the set
+func (f *file) sets(body func(), step int) {
+	f.p("\tMOVQ R9, R11")
+	f.p("loop:")
+	body()
+	f.p("\tDECQ CX")
+	f.p("\tJEQ done")
+	f.p("\tADDQ $%d, SI", step)
+	f.p("\tDECQ R11")
+	f.p("\tJNE loop")
+	f.p("\tADDQ R10, SI")
+	f.p("\tMOVQ R9, R11")
+	f.p("\tJMP loop")
+	f.p("done:")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+// spreadAVX512 writes the functions that spread bits to bytes in memory.
+func spreadAVX512(f *file, table *strings.Builder) {
+	table.WriteString("\n// avx512Spread holds the functions that spread bits, by kind; the table kind stands behind the others.\n")
+	table.WriteString("var avx512Spread = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){")
+	for _, name := range []string{"U8", "U4", "U5", "U6", "U2", "U3", "Table"} {
 		s := spreads[name]
-		f.text("unpack"+name+"AVX512", unpackParams, 32, "spreads "+s.doc+" to bytes.")
+		fn := "spread" + name + "AVX512"
+		fmt.Fprintf(table, "%s, ", fn)
+		f.text(fn, "dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte", 56, "spreads "+s.doc+" to bytes and subtracts less.")
 		f.p("\tMOVQ dst+0(FP), DI")
 		f.p("\tMOVQ src+8(FP), SI")
-		f.p("\tMOVQ units+16(FP), CX")
-		f.p("\tMOVQ table+24(FP), DX")
+		f.p("\tMOVQ n+16(FP), CX")
+		f.p("\tMOVQ per+24(FP), R9")
+		f.p("\tMOVQ stride+32(FP), R10")
+		f.p("\tIMUL3Q $%d, R9, AX", s.size)
+		f.p("\tSUBQ AX, R10")
+		f.p("\tMOVBLZX less+40(FP), AX")
+		f.p("\tVPBROADCASTB AX, Z28")
+		f.p("\tMOVQ table+48(FP), DX")
 		s.setup(f)
-		f.p("loop:")
-		s.unit(f)
-		for g := 0; g < 8; g++ {
-			f.p("\tVMOVDQU64 Z%d, %d(DI)", g, 64*g)
-		}
-		f.p("\tADDQ $%d, SI", s.size)
-		f.p("\tADDQ $512, DI")
-		f.p("\tDECQ CX")
-		f.p("\tJNE loop")
-		f.p("\tVZEROUPPER")
-		f.p("\tRET")
+		f.sets(func() {
+			s.unit(f, 0)
+			for g := 0; g < 8; g++ {
+				f.p("\tVPSUBB Z28, Z%d, Z%d", g, g)
+				f.p("\tVMOVDQU64 Z%d, %d(DI)", g, 64*g)
+			}
+			f.p("\tADDQ $512, DI")
+		}, s.size)
 	}
+	table.WriteString("}\n")
 }
 
 // fewRows is the largest number of rows for which bits are spread in registers, not in memory.
 const fewRows = 4
 
+// A form is how a format's panels are read by fused kernels.
+type form struct {
+	name, spread string
+	block        int
+	min, super   bool
+	bf16         bool
+}
+
+// key is the literal of the Go type fusedForm.
+func (m form) key() string {
+	bits, table := strings.ToLower(m.spread), m.spread == "Table"
+	if table {
+		bits = "u4"
+	}
+	return fmt.Sprintf("{%s, %v, %v, %v, %v}", bits, table, m.min, m.super, m.bf16)
+}
+
+var forms = []form{
+	{"Q8_0", "U8", 32, false, false, false},
+	{"Q4_0", "U4", 32, false, false, false},
+	{"Q4_1", "U4", 32, true, false, false},
+	{"Q5_0", "U5", 32, false, false, false},
+	{"Q5_1", "U5", 32, true, false, false},
+	{"IQ4_NL", "Table", 32, false, false, false},
+	{"MXFP4", "Table", 32, false, false, true},
+	{"Q4_K", "U4", 32, true, true, false},
+	{"Q5_K", "U5", 32, true, true, false},
+	{"Q6_K", "U6", 16, false, true, false},
+	{"Q2_K", "U2", 16, true, true, false},
+	{"Q3_K", "U3", 16, false, true, false},
+}
+
 // fusedAVX512 writes the kernels for few rows and one panel, which spread bits in registers: they are limited by reading the
-// weights, which then is one steady stream.
+// weights, which is one steady stream.
 func fusedAVX512(f *file, table *strings.Builder) {
-	table.WriteString("\n// avx512Fused holds the kernels that read packed bits, by the form of the bits, minimums and rows.\n")
+	table.WriteString("\n// avx512Fused holds the kernels that read packed bits, by the form of the panels and rows.\n")
 	table.WriteString("var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){\n")
-	for _, form := range []struct {
-		name  string
-		bits  string
-		table bool
-		block int
-		min   bool
-	}{{"U4", "u4", false, 32, false}, {"U4", "u4", false, 32, true}, {"Table", "u4", true, 32, false}, {"U5", "u5", false, 32, false}, {"U5", "u5", false, 32, true},
-		{"U6", "u6", false, 16, false}, {"U2", "u2", false, 16, true}, {"U3", "u3", false, 16, false}} {
-		fmt.Fprintf(table, "{%s, %v, %v}: {", form.bits, form.table, form.min)
+	for _, m := range forms {
+		fmt.Fprintf(table, "%s: {", m.key())
 		for rows := 1; rows <= fewRows; rows++ {
-			name := fmt.Sprintf("fused%sAVX512r%d", form.name, rows)
-			if form.min {
-				name += "min"
-			}
-			fusedKernel(f, name, spreads[form.name], form.block, form.min, rows)
+			name := fmt.Sprintf("fused%sAVX512r%d", m.name, rows)
+			fusedKernel(f, name, m, rows)
 			fmt.Fprintf(table, "%d: %s, ", rows, name)
 		}
 		table.WriteString("},\n")
@@ -403,24 +461,97 @@ func fusedAVX512(f *file, table *strings.Builder) {
 	table.WriteString("}\n")
 }
 
-func fusedKernel(f *file, name string, s spread, block int, min bool, rows int) {
-	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, s.doc))
-	// Z0-Z7 weights, Z8-Z14 scratch of the spread, then sums, accumulators, scale; constants from Z29 on
-	const scale, low = 27, 28
-	sums := func(chain, r int) int { return 8 + chain*rows + r } // the spread is over when they are written
-	acc := func(r int) int { return 16 + r }
-	a := func(off, r int) string { return row(off, "AX", r, "R8", "R9", "R10") }
-	m := func(off, r int) string { return row(off, "BX", r, "R11", "R12", "R13") }
+// ahead is how far in front of what is used weights are fetched: at 25 GB/s about 150 ns, and over the end of a page, where the
+// processor's own prefetching stops.
+const ahead = 4096
+
+// fused is a kernel in the making.
+//
+//	SI packed panel   AX a, rows R8 R9: 1 3 strides   BX meta   R15 blocks of 32 to go
+//	supers: R13 scales of sub-blocks, R12 units to go
+//	Z0-Z7 weights, Z8-Z14 scratch of the spread, then sums; Z16-Z19 accumulators; Z23 Z24 scales and minimums of a super-block,
+//	Z25 to Z28 of blocks, constants from Z29 on
+type fused struct {
+	*file
+	form
+	s      spread
+	rows   int
+	chains int
+}
+
+func (k *fused) sum(chain, r int) int { return 8 + chain*k.rows + r } // the spread is over when they are written
+func (k *fused) acc(r int) int        { return 16 + r }
+func (k *fused) a(off, r int) string  { return row(off, "AX", r, "R8", "R9", "") }
+func (k *fused) m(block, word, r int) string {
+	return fmt.Sprintf("%d(BX)", block*metaStep(fewSlots)+4*(word*fewSlots+r))
+}
+
+func (k *fused) half(off, z int) {
+	if k.bf16 {
+		k.p("\tVPMOVZXWD %d(SI), Z%d", off, z)
+		k.p("\tVPSLLD $16, Z%d, Z%d", z, z)
+		return
+	}
+	k.p("\tVCVTPH2PS %d(SI), Z%d", off, z)
+}
+
+// unit multiplies 32 k whose bits lie at an offset from SI. Scales of its blocks are in scale and low.
+func (k *fused) unit(off, aOff, first int, scale, low [2]int) {
+	k.s.unit(k.file, off)
+	per := k.block / 4
+	for b := 0; b < 32/k.block; b++ {
+		for r := 0; r < k.rows; r++ {
+			k.p("\tVPBROADCASTD %s, Z%d", k.m(first+b, 1, r), k.sum(0, r))
+			if k.chains == 2 {
+				k.p("\tVPXORD Z%d, Z%d, Z%d", k.sum(1, r), k.sum(1, r), k.sum(1, r))
+			}
+		}
+		for g := 0; g < per; g++ {
+			for r := 0; r < k.rows; r++ {
+				k.p("\tVPDPBUSD.BCST %s, Z%d, Z%d", k.a(aOff+b*k.block+4*g, r), b*per+g, k.sum(g%k.chains, r))
+			}
+		}
+		for r := 0; r < k.rows; r++ {
+			n := k.sum(0, r)
+			if k.chains == 2 {
+				k.p("\tVPADDD Z%d, Z%d, Z%d", k.sum(1, r), n, n)
+			}
+			k.p("\tVCVTDQ2PS Z%d, Z%d", n, n)
+			k.p("\tVMULPS Z%d, Z%d, Z%d", scale[b], n, n)
+			k.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", k.m(first+b, 0, r), n, k.acc(r))
+			if k.min {
+				op := "VFMADD231PS"
+				if k.super {
+					op = "VFNMADD231PS" // its minimums are subtracted
+				}
+				k.p("\t%s.BCST %s, Z%d, Z%d", op, k.m(first+b, 2, r), low[b], k.acc(r))
+			}
+		}
+	}
+}
+
+func (k *fused) prefetch(bytes int) {
+	for off := 0; off < bytes; off += 64 {
+		k.p("\tPREFETCHT0 %d(SI)", ahead+off)
+	}
+}
+
+func fusedKernel(f *file, name string, m form, rows int) {
+	k := &fused{f, m, spreads[m.spread], rows, 1}
+	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, m.name))
+	if m.block == 32 {
+		k.chains = 2
+	}
 	f.p("\tMOVQ p+0(FP), DI")
 	f.p("\tMOVQ %d(DI), DX", argTable)
-	s.setup(f)
+	k.s.setup(f)
 	f.p("\tMOVQ %d(DI), R10", argMask)
 	f.p("\tKMOVW R10, K1")
 	f.p("\tCMPQ %d(DI), $0", argAcc)
 	f.p("\tJEQ fresh")
 	f.p("\tMOVQ %d(DI), AX", argC)
 	for r := 0; r < rows; r++ {
-		f.p("\tVMOVUPS.Z (AX), K1, Z%d", acc(r))
+		f.p("\tVMOVUPS.Z (AX), K1, Z%d", k.acc(r))
 		if r+1 < rows {
 			f.p("\tADDQ %d(DI), AX", argLdc)
 		}
@@ -428,74 +559,99 @@ func fusedKernel(f *file, name string, s spread, block int, min bool, rows int) 
 	f.p("\tJMP start")
 	f.p("fresh:")
 	for r := 0; r < rows; r++ {
-		f.p("\tVPXORD Z%d, Z%d, Z%d", acc(r), acc(r), acc(r))
+		f.p("\tVPXORD Z%d, Z%d, Z%d", k.acc(r), k.acc(r), k.acc(r))
 	}
 	f.p("start:")
 	f.p("\tMOVQ %d(DI), AX", argA)
 	f.p("\tMOVQ %d(DI), BX", argMeta)
 	if rows > 1 {
 		f.p("\tMOVQ %d(DI), R8", argAStride)
-		f.p("\tMOVQ %d(DI), R11", argMetaRow)
 	}
 	if rows > 3 {
 		f.p("\tLEAQ (R8)(R8*2), R9")
-		f.p("\tLEAQ (R11)(R11*2), R12")
 	}
 	f.p("\tMOVQ %d(DI), SI", argW)
-	f.p("\tMOVQ %d(DI), R14", argScale)
 	f.p("\tMOVQ %d(DI), R15", argBlocks)
-	f.p("unit:")
-	f.p("\tPREFETCHT0 2048(SI)")
-	for off := 64; off < s.size; off += 64 {
-		f.p("\tPREFETCHT0 %d(SI)", 2048+off)
-	}
-	s.unit(f)
-	step := 64
-	if min {
-		step = 128
-	}
-	chains := 1
-	if block == 32 {
-		chains = 2
-	}
-	for b := 0; b < 32/block; b++ {
-		for r := 0; r < rows; r++ {
-			f.p("\tVPBROADCASTD %s, Z%d", m(16*b+4, r), sums(0, r))
-			if chains == 2 {
-				f.p("\tVPXORD Z%d, Z%d, Z%d", sums(1, r), sums(1, r), sums(1, r))
+	step := metaStep(fewSlots)
+	switch {
+	case m.super:
+		subs := 256 / m.block
+		sc := 32
+		if m.min {
+			sc = 64
+		}
+		mn, header := sc+16*subs, sc+16*subs
+		if m.min {
+			header += 16 * subs
+		}
+		header = (header + 63) / 64 * 64
+		f.p("super:")
+		k.prefetch(header)
+		k.half(0, 23)
+		if m.min {
+			k.half(32, 24)
+		}
+		f.p("\tLEAQ %d(SI), R13", sc)
+		f.p("\tADDQ $%d, SI", header)
+		f.p("\tMOVQ $8, R12")
+		f.p("unit:")
+		k.prefetch(k.s.size)
+		scale, low := [2]int{25, 26}, [2]int{27, 28}
+		for b := 0; b < 32/m.block; b++ {
+			widen := func(off, d, z int) {
+				f.p("\tVPMOVSXBD %d(R13), Z%d", off, z)
+				f.p("\tVCVTDQ2PS Z%d, Z%d", z, z)
+				f.p("\tVMULPS Z%d, Z%d, Z%d", d, z, z)
+			}
+			widen(16*b, 23, scale[b])
+			if m.min {
+				widen(mn-sc+16*b, 24, low[b])
 			}
 		}
-		for g := 0; g < block/4; g++ {
-			for r := 0; r < rows; r++ {
-				f.p("\tVPDPBUSD.BCST %s, Z%d, Z%d", a(b*block+4*g, r), b*block/4+g, sums(g%chains, r))
-			}
+		k.unit(0, 0, 0, scale, low)
+		f.p("\tADDQ $32, AX")
+		f.p("\tADDQ $%d, BX", step*32/m.block)
+		f.p("\tADDQ $%d, SI", k.s.size)
+		f.p("\tADDQ $%d, R13", 16*32/m.block)
+		f.p("\tDECQ R12")
+		f.p("\tJNE unit")
+		f.p("\tSUBQ $8, R15")
+		f.p("\tJNE super")
+	case m.min:
+		f.p("block:")
+		k.prefetch(64 + k.s.size)
+		k.half(0, 25)
+		k.half(32, 27)
+		k.unit(64, 0, 0, [2]int{25}, [2]int{27})
+		f.p("\tADDQ $32, AX")
+		f.p("\tADDQ $%d, BX", step)
+		f.p("\tADDQ $%d, SI", 64+k.s.size)
+		f.p("\tDECQ R15")
+		f.p("\tJNE block")
+	default: // two blocks a group, of which the last may have one
+		f.p("\tSUBQ $2, R15")
+		f.p("\tJLT single")
+		f.p("pair:")
+		k.prefetch(64 + 2*k.s.size)
+		for b := 0; b < 2; b++ {
+			k.half(32*b, 25)
+			k.unit(64+b*k.s.size, 32*b, b, [2]int{25}, [2]int{})
 		}
-		f.p("\tVMOVUPS %d(R14), Z%d", b*step, scale)
-		if min {
-			f.p("\tVMOVUPS %d(R14), Z%d", b*step+64, low)
-		}
-		for r := 0; r < rows; r++ {
-			n := sums(0, r)
-			if chains == 2 {
-				f.p("\tVPADDD Z%d, Z%d, Z%d", sums(1, r), n, n)
-			}
-			f.p("\tVCVTDQ2PS Z%d, Z%d", n, n)
-			f.p("\tVMULPS Z%d, Z%d, Z%d", scale, n, n)
-			f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(16*b, r), n, acc(r))
-			if min {
-				f.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", m(16*b+8, r), low, acc(r))
-			}
-		}
+		f.p("\tADDQ $64, AX")
+		f.p("\tADDQ $%d, BX", 2*step)
+		f.p("\tADDQ $%d, SI", 64+2*k.s.size)
+		f.p("\tSUBQ $2, R15")
+		f.p("\tJGE pair")
+		f.p("single:")
+		f.p("\tADDQ $2, R15")
+		f.p("\tJEQ done")
+		k.half(0, 25)
+		k.unit(64, 0, 0, [2]int{25}, [2]int{})
+		f.p("done:")
 	}
-	f.p("\tADDQ $32, AX")
-	f.p("\tADDQ $%d, BX", 16*32/block)
-	f.p("\tADDQ $%d, SI", s.size)
-	f.p("\tADDQ $%d, R14", step*32/block)
-	f.p("\tDECQ R15")
-	f.p("\tJNE unit")
 	f.p("\tMOVQ %d(DI), AX", argC)
 	for r := 0; r < rows; r++ {
-		f.p("\tVMOVUPS Z%d, K1, (AX)", acc(r))
+		f.p("\tVMOVUPS Z%d, K1, (AX)", k.acc(r))
 		if r+1 < rows {
 			f.p("\tADDQ %d(DI), AX", argLdc)
 		}
@@ -510,27 +666,28 @@ func scalesAVX512(f *file) {
 		if b {
 			name, doc = "bhalfsAVX512", "widens n vectors of 16 bfloat16 numbers to vectors that lie step bytes apart."
 		}
-		f.text(name, "dst unsafe.Pointer, step int, src unsafe.Pointer, n int", 32, doc)
+		f.text(name, "dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int", 48, doc)
 		f.p("\tMOVQ dst+0(FP), DI")
 		f.p("\tMOVQ step+8(FP), DX")
 		f.p("\tMOVQ src+16(FP), SI")
 		f.p("\tMOVQ n+24(FP), CX")
-		f.p("loop:")
-		if b {
-			f.p("\tVPMOVZXWD (SI), Z0")
-			f.p("\tVPSLLD $16, Z0, Z0")
-		} else {
-			f.p("\tVCVTPH2PS (SI), Z0")
-		}
-		f.p("\tVMOVUPS Z0, (DI)")
-		f.p("\tADDQ $32, SI")
-		f.p("\tADDQ DX, DI")
-		f.p("\tDECQ CX")
-		f.p("\tJNE loop")
-		f.p("\tVZEROUPPER")
-		f.p("\tRET")
+		f.p("\tMOVQ per+32(FP), R9")
+		f.p("\tMOVQ stride+40(FP), R10")
+		f.p("\tMOVQ R9, AX")
+		f.p("\tSHLQ $5, AX")
+		f.p("\tSUBQ AX, R10")
+		f.sets(func() {
+			if b {
+				f.p("\tVPMOVZXWD (SI), Z0")
+				f.p("\tVPSLLD $16, Z0, Z0")
+			} else {
+				f.p("\tVCVTPH2PS (SI), Z0")
+			}
+			f.p("\tVMOVUPS Z0, (DI)")
+			f.p("\tADDQ DX, DI")
+		}, 32)
 	}
-	f.text("supersAVX512", "dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs int, neg uint32", 52,
+	f.text("supersAVX512", "dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs, stride int, neg uint32", 60,
 		"multiplies subs vectors of int8 by each of n vectors of half-precision scales.")
 	f.p("\tMOVQ dst+0(FP), DI")
 	f.p("\tMOVQ step+8(FP), DX")
@@ -538,22 +695,25 @@ func scalesAVX512(f *file) {
 	f.p("\tMOVQ s+24(FP), R8")
 	f.p("\tMOVQ n+32(FP), CX")
 	f.p("\tMOVQ subs+40(FP), R9")
-	f.p("\tMOVL neg+48(FP), AX")
+	f.p("\tMOVQ stride+48(FP), R11")
+	f.p("\tMOVL neg+56(FP), AX")
 	f.p("\tVPBROADCASTD AX, Z2")
 	f.p("loop:")
 	f.p("\tVCVTPH2PS (SI), Z0")
 	f.p("\tVPXORD Z2, Z0, Z0")
 	f.p("\tMOVQ R9, R10")
+	f.p("\tMOVQ R8, R12")
 	f.p("sub:")
-	f.p("\tVPMOVSXBD (R8), Z1")
+	f.p("\tVPMOVSXBD (R12), Z1")
 	f.p("\tVCVTDQ2PS Z1, Z1")
 	f.p("\tVMULPS Z0, Z1, Z1")
 	f.p("\tVMOVUPS Z1, (DI)")
-	f.p("\tADDQ $16, R8")
+	f.p("\tADDQ $16, R12")
 	f.p("\tADDQ DX, DI")
 	f.p("\tDECQ R10")
 	f.p("\tJNE sub")
-	f.p("\tADDQ $32, SI")
+	f.p("\tADDQ R11, SI")
+	f.p("\tADDQ R11, R8")
 	f.p("\tDECQ CX")
 	f.p("\tJNE loop")
 	f.p("\tVZEROUPPER")
@@ -563,7 +723,7 @@ func scalesAVX512(f *file) {
 // quantizeAVX512 writes the quantization of activations for blocks of 32 and 16.
 func quantizeAVX512(f *file) {
 	for _, block := range []int{32, 16} {
-		f.text(fmt.Sprintf("quantize%dAVX512", block), "q, meta, x unsafe.Pointer, blocks int, zero int32", 36,
+		f.text(fmt.Sprintf("quantize%dAVX512", block), "q, meta, x unsafe.Pointer, blocks int, zero int32, slots int", 48,
 			fmt.Sprintf("brings blocks of %d float32 to int8 and writes their meta.", block))
 		f.p("\tMOVQ q+0(FP), DI")
 		f.p("\tMOVQ meta+8(FP), BX")
@@ -571,6 +731,9 @@ func quantizeAVX512(f *file) {
 		f.p("\tMOVQ blocks+24(FP), CX")
 		f.p("\tMOVL zero+32(FP), R8")
 		f.p("\tNEGL R8")
+		f.p("\tMOVQ slots+40(FP), R9")
+		f.p("\tSHLQ $2, R9 // bytes between the words of a row")
+		f.p("\tLEAQ (R9)(R9*2), R10")
 		f.constant(0x7fffffff, 31)
 		f.p("\tMOVL $0x01010101, AX")
 		f.p("\tVPBROADCASTD AX, Y30")
@@ -631,12 +794,12 @@ func quantizeAVX512(f *file) {
 		f.p("\tVCVTDQ2PS X7, X7")
 		f.p("\tVMULSS X4, X7, X7")
 		f.p("\tVMOVSS X4, (BX)")
-		f.p("\tMOVL AX, 4(BX)")
-		f.p("\tVMOVSS X7, 8(BX)")
+		f.p("\tMOVL AX, (BX)(R9*1)")
+		f.p("\tVMOVSS X7, (BX)(R9*2)")
 		f.p("next:")
 		f.p("\tADDQ $%d, SI", 4*block)
 		f.p("\tADDQ $%d, DI", block)
-		f.p("\tADDQ $16, BX")
+		f.p("\tADDQ R10, BX")
 		f.p("\tDECQ CX")
 		f.p("\tJNE loop")
 		f.p("\tVZEROUPPER")
@@ -653,8 +816,8 @@ func quantizeAVX512(f *file) {
 		}
 		f.p("\tMOVL $0x7fc00000, AX")
 		f.p("\tMOVL AX, (BX)")
-		f.p("\tMOVL $0, 4(BX)")
-		f.p("\tMOVL AX, 8(BX)")
+		f.p("\tMOVL $0, (BX)(R9*1)")
+		f.p("\tMOVL AX, (BX)(R9*2)")
 		f.p("\tJMP next")
 	}
 }
