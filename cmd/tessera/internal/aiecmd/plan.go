@@ -26,6 +26,10 @@ type planResult struct {
 	Padded  map[string]int `json:"padded"`
 	Useful  float64        `json:"useful_percent"`
 	TOPS    float64        `json:"predicted_tops"`
+	Cycles  float64        `json:"cycles"`
+	MACs    float64        `json:"macs_per_cycle"`
+	Percent float64        `json:"efficiency_percent"`
+	Bytes   plan.Bytes     `json:"bytes"`
 	Bound   string         `json:"bound"`
 	Reasons []string       `json:"reasons"`
 	Search  map[string]int `json:"searched"`
@@ -66,7 +70,7 @@ func planCommand() *cobra.Command {
 				m, n, k := p.Padded()
 				r := planResult{Device: p.Device.Name, DType: p.Type.String(), Out: p.Out.String(), Design: p.Design.String(), Size: sizeOf(sizes[i]), Kernel: p.Kernel.String(),
 					Budget: budgetResult{b.Accs, b.AccPercent(), b.VectorBits, b.VectorPercent(), b.SpillBits}, Tiles: p.Tiles, Plan: blockingOf(p), Local: p.Local,
-					FPGA: p.FPGABytes, HasFPGA: p.Device.FPGABytes(), Padded: map[string]int{"m": n, "n": m, "k": k}, Useful: 100 * p.Useful(), TOPS: pr.TOPS, Bound: pr.Bound, Reasons: p.Reasons,
+					FPGA: p.FPGABytes, HasFPGA: p.Device.FPGABytes(), Padded: map[string]int{"m": n, "n": m, "k": k}, Useful: 100 * p.Useful(), TOPS: pr.TOPS, Cycles: pr.Cycles, MACs: pr.MACsPerCycle, Percent: pr.Efficiency, Bytes: pr.Bytes, Bound: pr.Bound, Reasons: p.Reasons,
 					Search: map[string]int{"candidates": p.Considered, "fit": p.Searched}}
 				if f.json {
 					if err := cli.PrintJSON(w, r); err != nil {
