@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -40,10 +41,11 @@ type gemmResult struct {
 
 func benchGemmCommand() *cobra.Command {
 	var (
-		o             cli.Options
-		dtype, size   string
-		plain         bool
-		runs, seconds float64
+		o           cli.Options
+		dtype, size string
+		plain       bool
+		runs        int
+		seconds     float64
 	)
 	cmd := &cobra.Command{
 		Use:     "gemm --dtype D --size MxNxK[,...]",
@@ -59,16 +61,25 @@ func benchGemmCommand() *cobra.Command {
 			if !ok {
 				return cli.Usagef("--dtype %s: one of %s is right", dtype, strings.Join(productTypes(), ", "))
 			}
+			if runs < 1 || !(seconds >= 0 && seconds <= 3600) {
+				return cli.Usagef("--runs %d, --seconds %g: at least one run and 0 to 3600 seconds are right", runs, seconds)
+			}
+			if err := o.CheckThreads(); err != nil {
+				return err
+			}
 			threads := o.Threads
-			if threads <= 0 {
+			if threads == 0 {
 				threads = runtime.GOMAXPROCS(0)
 			}
 			for _, s := range sizes {
+				if err := s.CheckMemory(); err != nil {
+					return err
+				}
 				p, err := make(s, threads, !plain)
 				if err != nil {
 					return err
 				}
-				r, err := measure(p, s, int(runs), seconds)
+				r, err := measure(cmd.Context(), p, s, runs, seconds)
 				p.close()
 				if err != nil {
 					return err
@@ -90,7 +101,7 @@ func benchGemmCommand() *cobra.Command {
 	f.StringVar(&dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", "))
 	f.StringVar(&size, "size", "1024x1024x1024", "`MxNxK[,...]`")
 	f.BoolVar(&plain, "plain", false, "pack the weights in every call instead of once")
-	f.Float64Var(&runs, "runs", 11, "least number of runs")
+	f.IntVar(&runs, "runs", 11, "least number of runs")
 	f.Float64Var(&seconds, "seconds", 0.5, "least time of all runs")
 	o.AddThreads(cmd)
 	return cmd
@@ -105,7 +116,7 @@ type product struct {
 }
 
 // measure runs a product at least so many times and seconds, with the machine's peak measured around it.
-func measure(p *product, s cli.Size, runs int, seconds float64) (*gemmResult, error) {
+func measure(ctx context.Context, p *product, s cli.Size, runs int, seconds float64) (*gemmResult, error) {
 	for range 2 {
 		if err := p.run(); err != nil {
 			return nil, err
@@ -114,6 +125,9 @@ func measure(p *product, s cli.Size, runs int, seconds float64) (*gemmResult, er
 	var times, peaks []float64
 	peaks = append(peaks, p.peak())
 	for total := 0.0; len(times) < runs || total < seconds; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		start := time.Now()
 		if err := p.run(); err != nil {
 			return nil, err

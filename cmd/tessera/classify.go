@@ -51,8 +51,11 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 			if options.Std, err = channels("--std", std); err != nil {
 				return err
 			}
-			if top < 1 || batch < 0 {
-				return cli.Usagef("--top from 1 and --batch from 0 are right")
+			if top < 1 || batch < 0 || batch > 1<<16 {
+				return cli.Usagef("--top from 1 and --batch from 0 to 65536 are right")
+			}
+			if s := float64(scale); math.IsNaN(s) || math.IsInf(s, 0) {
+				return cli.Usagef("--scale %v: a number is right", s)
 			}
 			if labels != "" {
 				if options.Labels, err = readLines(labels); err != nil {

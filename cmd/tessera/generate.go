@@ -107,16 +107,18 @@ func generateCommand() *cobra.Command {
 			defer m.close()
 			out := cmd.OutOrStdout()
 			var text strings.Builder
-			if !f.JSON {
-				fmt.Fprint(out, prompt)
-			}
+			begun := f.JSON // the prompt is repeated once it is sure that there is an answer
 			if n > 0 {
 				for token, err := range m.Generate(cmd.Context(), prompt, o) {
 					if err != nil {
-						if !f.JSON {
+						if !f.JSON && begun {
 							fmt.Fprintln(out)
 						}
 						return err
+					}
+					if !begun {
+						fmt.Fprint(out, prompt)
+						begun = true
 					}
 					text.WriteString(token.Text)
 					if !f.JSON {

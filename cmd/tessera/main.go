@@ -37,11 +37,26 @@ func run(ctx context.Context, args []string) int {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted")
 	}
-	fmt.Fprintln(root.ErrOrStderr(), "tessera:", err)
+	fmt.Fprintln(root.ErrOrStderr(), "tessera:", printable(err.Error()))
 	if cli.ExitCode(err) == 2 {
-		fmt.Fprintln(root.ErrOrStderr(), "see: tessera help", strings.Join(commandPath(root, args), " "))
+		fmt.Fprintln(root.ErrOrStderr(), strings.TrimRight("see: tessera help "+strings.Join(commandPath(root, args), " "), " "))
 	}
 	return cli.ExitCode(err)
+}
+
+// printable shortens a message to what fits some lines of a terminal, and replaces what a damaged file may have put into it.
+func printable(message string) string {
+	const most = 500
+	message = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(message, "?"))
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + " ..."
+	}
+	return message
 }
 
 // commandPath returns the names of the sub-commands that the arguments begin with.
@@ -56,7 +71,7 @@ func commandPath(root *cobra.Command, args []string) []string {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "tessera",
-		Short:         "Run small transformers and CNNs: on the CPU, and on emulated AMD NPUs",
+		Short:         "Run small transformers and CNNs: on the CPU, on emulated AMD NPUs, and on the emulated AI Engines of a Versal",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

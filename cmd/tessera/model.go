@@ -47,8 +47,18 @@ func (f *llmFlags) add(cmd *cobra.Command) {
 
 // open opens the model that the flags name.
 func (f *llmFlags) open() (*languageModel, error) {
-	if f.context < 0 {
-		return nil, cli.Usagef("--context %d: a number from 0 is right", f.context)
+	const most = 1 << 24
+	if f.context < 0 || f.context > most {
+		return nil, cli.Usagef("--context %d: a number from 0 to %d is right", f.context, most)
+	}
+	if f.Trace != "" { // what cannot be written is said before the work, not after it
+		file, err := os.Create(f.Trace)
+		if err != nil {
+			return nil, err
+		}
+		if err := file.Close(); err != nil {
+			return nil, err
+		}
 	}
 	cache, err := tensor.ParseDType(f.cache)
 	if err != nil {

@@ -26,6 +26,13 @@ func quantizeCommand() *cobra.Command {
 			if o.Type == "" {
 				return cli.Usagef("--type is missing: one of %s", strings.Join(gguf.Recipes(), ", "))
 			}
+			// Only a file is replaced, and what cannot be written is said before the work, not after it.
+			if info, err := os.Stat(args[1]); err == nil && !info.Mode().IsRegular() {
+				return fmt.Errorf("%s exists and is not a regular file: it is not replaced", args[1])
+			}
+			if info, err := os.Stat(filepath.Dir(args[1])); err != nil || !info.IsDir() {
+				return fmt.Errorf("%s: its folder does not exist", args[1])
+			}
 			in, err := gguf.Open(args[0])
 			if err != nil {
 				return err

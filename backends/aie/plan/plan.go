@@ -141,13 +141,18 @@ func New(dev *device.Device, prob Problem, opt Options) (*Plan, error) {
 	}
 	d := *dev
 	if opt.ClockHz != 0 {
-		if opt.ClockHz < 1e8 || opt.ClockHz > 2e9 {
+		if !(opt.ClockHz >= 1e8 && opt.ClockHz <= 2e9) {
 			return nil, fmt.Errorf("clock of %.3g Hz: 0.1 to 2 GHz is right", opt.ClockHz)
 		}
 		d.ClockHz = opt.ClockHz
 	}
 	if opt.Tiles < 0 || opt.Tiles > d.Tiles() {
 		return nil, fmt.Errorf("tiles=%d: %s has %d", opt.Tiles, d.Name, d.Tiles())
+	}
+	for name, v := range map[string]int{"mc": opt.MC, "nc": opt.NC, "kc": opt.KC, "kb": opt.KB, "mb": opt.MB, "nb": opt.NB, "rows": opt.Rows, "chain": opt.Chain, "groups": opt.Groups} {
+		if v < 0 {
+			return nil, fmt.Errorf("%s=%d: 0 (search) or a positive number is right", name, v)
+		}
 	}
 	if opt.Design == Paper {
 		return newPaper(d, prob, opt)

@@ -105,8 +105,8 @@ func (o *Options) OpenBackends() (list []backends.Backend, closeAll func(), err 
 			_ = b.Close()
 		}
 	}
-	if o.Threads < 0 {
-		return nil, closeAll, Usagef("--threads %d: a number from 0 is right", o.Threads)
+	if err := o.CheckThreads(); err != nil {
+		return nil, closeAll, err
 	}
 	threads := ""
 	if o.Threads > 0 {
@@ -140,6 +140,17 @@ func (o *Options) OpenBackends() (list []backends.Backend, closeAll func(), err 
 		list = append(list, host)
 	}
 	return list, closeAll, nil
+}
+
+// MaxThreads bounds --threads.
+const MaxThreads = 1024
+
+// CheckThreads returns an error for a number of workers that makes no sense.
+func (o *Options) CheckThreads() error {
+	if o.Threads < 0 || o.Threads > MaxThreads {
+		return Usagef("--threads %d: a number from 0 to %d is right", o.Threads, MaxThreads)
+	}
+	return nil
 }
 
 // GraphOptions returns the options of a graph for the flags.

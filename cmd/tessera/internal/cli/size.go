@@ -6,10 +6,30 @@ import (
 	"strings"
 )
 
+// MaxDim bounds M, N and K.
+const MaxDim = 1 << 24
+
+// MaxOperands bounds the memory of a product that this command computes on random operands.
+const MaxOperands = 12 << 30
+
 // Size is a product's M x N x K, the order that this command uses everywhere.
 type Size struct{ M, N, K int }
 
 func (s Size) String() string { return fmt.Sprintf("%dx%dx%d", s.M, s.N, s.K) }
+
+// Bytes returns about what the operands take as float32, twice: as given and packed.
+func (s Size) Bytes() int64 {
+	m, n, k := int64(s.M), int64(s.N), int64(s.K)
+	return 4 * (m*k + 2*n*k + m*n)
+}
+
+// CheckMemory returns an error if the operands of the product do not fit MaxOperands.
+func (s Size) CheckMemory() error {
+	if need := s.Bytes(); need > MaxOperands {
+		return fmt.Errorf("a product of %v needs %s of memory, at most %s are taken here", s, FormatBytes(need), FormatBytes(MaxOperands))
+	}
+	return nil
+}
 
 // ParseSizes reads "MxNxK[,MxNxK...]".
 func ParseSizes(text string) ([]Size, error) {
@@ -22,8 +42,8 @@ func ParseSizes(text string) ([]Size, error) {
 		var v [3]int
 		for i, p := range parts {
 			n, err := strconv.Atoi(p)
-			if err != nil || n < 1 || n > 1<<24 {
-				return nil, Usagef("size %q: %q is no number from 1 to %d", one, p, 1<<24)
+			if err != nil || n < 1 || n > MaxDim {
+				return nil, Usagef("size %q: %q is no number from 1 to %d", one, p, MaxDim)
 			}
 			v[i] = n
 		}

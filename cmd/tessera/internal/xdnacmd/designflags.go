@@ -127,6 +127,10 @@ func oneSize(s string) (plan.Size, error) {
 	if len(list) != 1 {
 		return plan.Size{}, cli.Usagef("--size %q: one size is right", s)
 	}
+	// Time grows with the transfers: more than about 40,000 cubed would take hours.
+	if work := float64(list[0].M) * float64(list[0].N) * float64(list[0].K); work > 1e14 {
+		return plan.Size{}, fmt.Errorf("--size %s: %.3g multiplications, at most 1e14 are emulated", s, work)
+	}
 	return plan.Size{M: list[0].M, N: list[0].N, K: list[0].K}, nil
 }
 

@@ -113,6 +113,11 @@ func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
 	if err != nil {
 		return err
 	}
+	for _, s := range sizes {
+		if err := s.CheckMemory(); err != nil {
+			return err
+		}
+	}
 	if len(sizes) != 1 {
 		return cli.Usagef("--size %s: one product is right", f.size)
 	}
