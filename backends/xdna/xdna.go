@@ -12,6 +12,7 @@ import (
 	"github.com/tessera-go/tessera/backends/xdna/kernel"
 	"github.com/tessera-go/tessera/backends/xdna/plan"
 	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -115,8 +116,11 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Supports takes products with constant weights that the cost model sees gain on the array.
+// Supports takes products with constant weights, and convolutions as such, that the cost model sees gain on the array.
 func (b *Backend) Supports(c ops.Call) backends.Verdict {
+	if op, ok := c.Op.(conv.Conv); ok {
+		return b.supportsConv(op, c)
+	}
 	op, ok := c.Op.(matmul.Op)
 	if !ok {
 		return backends.No("the array multiplies matrices only")
@@ -132,12 +136,19 @@ func (b *Backend) Supports(c ops.Call) backends.Verdict {
 		return backends.No("weights of shape %v: one matrix is right", c.In[1])
 	}
 	spec, shape := op.Problem(c.In, out[0])
-	e := b.engine
-	d, err := e.Design(spec)
+	rows := shape.M * shape.Batches()
+	if out[0].Elems() == 0 {
+		rows = 0
+	}
+	return b.judge(spec, rows)
+}
+
+// judge asks the cost model about a product of so many rows.
+func (b *Backend) judge(spec matmul.Spec, rows int) backends.Verdict {
+	d, err := b.engine.Design(spec)
 	if err != nil {
 		return backends.No("%v", err)
 	}
-	rows := shape.M * shape.Batches()
 	if rows == 0 || spec.N == 0 || spec.K == 0 {
 		return backends.No("nothing to multiply")
 	}
@@ -150,38 +161,61 @@ func (b *Backend) Supports(c ops.Call) backends.Verdict {
 		pd.Types.C = kernel.BF16 // float32 results: the nearest kernel that the model was fitted for
 	}
 	place := m.Place(pd, plan.Size{M: rows, N: spec.N, K: spec.K}, b.opt.CPURate)
-	cost := time.Duration(place.Seconds * float64(time.Second))
 	switch {
 	case b.opt.Rows > 0 && rows < b.opt.Rows:
-		return backends.Verdict{Reason: fmt.Sprintf("%d rows, the option rows asks for %d", rows, b.opt.Rows)}
+		return backends.No("%d rows, the option rows asks for %d", rows, b.opt.Rows)
 	case b.opt.Rows == 0 && !place.Array:
-		return backends.Verdict{Reason: place.Reason}
+		return backends.No("%s", place.Reason)
 	}
-	return backends.Verdict{OK: true, Cost: cost, Reason: fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, place.Reason)}
+	return backends.Verdict{
+		OK: true, Cost: time.Duration(place.Seconds * float64(time.Second)),
+		Reason: fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, place.Reason),
+	}
 }
 
 // Compile prepares the products of a part. Weights are converted once, however many programs use them.
 func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program, error) {
-	p := &program{b: b, nodes: make([]product, len(part.Nodes))}
+	p := &program{b: b}
 	for i := range part.Nodes {
-		if err := p.nodes[i].bind(ctx, b, part, &part.Nodes[i]); err != nil {
-			return nil, fmt.Errorf("node %q: %w", part.Nodes[i].Name, err)
+		node := &part.Nodes[i]
+		var n runner
+		var err error
+		switch op := node.Op.(type) {
+		case matmul.Op:
+			x := &product{}
+			n, err = x, x.bind(ctx, b, part, node, op)
+		case conv.Conv:
+			x := &convolution{}
+			n, err = x, x.bind(ctx, b, part, node, op)
+		default:
+			err = fmt.Errorf("%s cannot run %s", b.dev.Name, op.Name())
 		}
+		if err != nil {
+			return nil, fmt.Errorf("node %q: %w", node.Name, err)
+		}
+		p.nodes = append(p.nodes, n)
+		p.names = append(p.names, node.Name)
 	}
 	return p, nil
+}
+
+// runner is a compiled node.
+type runner interface {
+	run(ctx context.Context, frame []tensor.Tensor) error
 }
 
 // program is a compiled part.
 type program struct {
 	b     *Backend
-	nodes []product
+	nodes []runner
+	names []string
 }
 
 // Run executes nodes in order.
 func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last int) error {
 	for i := first; i < last; i++ {
 		if err := p.nodes[i].run(ctx, frame); err != nil {
-			return fmt.Errorf("node %q: %w", p.nodes[i].name, err)
+			return fmt.Errorf("node %q: %w", p.names[i], err)
 		}
 	}
 	p.b.nodes.Add(int64(last - first))
@@ -193,7 +227,6 @@ func (p *program) Close() error { return nil }
 
 // product is one node.
 type product struct {
-	name                               string
 	in                                 []int
 	out                                int
 	plan                               matmul.Plan
@@ -210,16 +243,12 @@ type packKey struct {
 	types device.Types
 }
 
-func (n *product) bind(ctx context.Context, b *Backend, part *ops.Part, node *ops.Node) error {
-	op, ok := node.Op.(matmul.Op)
-	if !ok {
-		return fmt.Errorf("%s cannot run %s", b.dev.Name, node.Op.Name())
-	}
+func (n *product) bind(ctx context.Context, b *Backend, part *ops.Part, node *ops.Node, op matmul.Op) error {
 	specs := make([]tensor.Spec, len(node.In))
 	for i, v := range node.In {
 		specs[i] = part.Values[v].Spec
 	}
-	n.name, n.in, n.out = node.Name, node.In, node.Out[0]
+	n.in, n.out = node.In, node.Out[0]
 	n.rowScale, n.colScale, n.bias, n.residual, _ = op.Operands()
 	spec, shape := op.Problem(specs, part.Values[n.out].Spec)
 	var err error
@@ -244,21 +273,27 @@ func (n *product) bind(ctx context.Context, b *Backend, part *ops.Part, node *op
 }
 
 func (n *product) run(ctx context.Context, frame []tensor.Tensor) error {
-	vector := func(i int) []float32 {
-		if i < 0 {
-			return nil
-		}
-		t := frame[n.in[i]]
-		if !t.IsContiguous() {
-			t = t.Clone()
-		}
-		return tensor.Data[float32](&t)
-	}
 	a := &n.args
 	a.A, a.C = frame[n.in[0]], frame[n.out]
-	a.RowScale, a.ColScale, a.Bias = vector(n.rowScale), vector(n.colScale), vector(n.bias)
+	a.RowScale, a.ColScale, a.Bias = n.vector(frame, n.rowScale), n.vector(frame, n.colScale), n.vector(frame, n.bias)
 	if n.residual >= 0 {
 		a.Residual = frame[n.in[n.residual]]
 	}
 	return n.plan.Run(ctx, n.weights, a, &n.space)
+}
+
+// vector is an operand of the epilogue as a slice.
+func (n *product) vector(frame []tensor.Tensor, i int) []float32 {
+	if i < 0 {
+		return nil
+	}
+	t := frame[n.in[i]]
+	if t.IsContiguous() && t.DType == tensor.F32 {
+		return tensor.Data[float32](&t)
+	}
+	dst := tensor.New(tensor.F32, t.Shape()...)
+	if err := tensor.Copy(&dst, &t); err != nil {
+		panic(err) // a vector and its copy have one shape
+	}
+	return tensor.Data[float32](&dst)
 }

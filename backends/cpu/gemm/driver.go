@@ -138,12 +138,9 @@ func (p *product) run(w *Workspace) error {
 		// One chunk of a strip, and what its rows start from.
 		p.stripBytes = maxChunk(kn)*4*stepRows(kern.mr) + 64
 	}
-	if p.widen {
-		p.widenBytes = roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
-	}
-	if p.localB {
-		// One chunk of a panel, and its column sums.
-		p.widenBytes = roundUp((maxChunk(kn)+16)*max(kern.b.step(), 4*nr)+4*nr, 64)
+	if p.widen || p.localB {
+		// One chunk of B, and its column sums in the last 16 KiB.
+		p.widenBytes = sumBytes + roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
 	}
 	if p.scratch {
 		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
@@ -200,6 +197,13 @@ func (p *product) part(in *cpuinfo.Info, newB bool) {
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
 	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers)
+	if p.localB {
+		// Every block packs its chunks of B, so blocks are as high as C allows, and workers share columns.
+		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
+		p.bl.mc = ceilDiv(p.strips, blocks)
+		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+1)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), sumBytes/4/nr)
+		p.bl.nc = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc))
+	}
 	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
 		// A large B in place is read a few rows at a time, each as far as possible, as memory and its prefetchers like it.
 		p.bl.kc = p.kn.kcInPlace
@@ -259,7 +263,7 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		if p.packA && p.a.typ == S8 && p.kern.a == aS8 && p.a.ColStride == 1 && p.k%4 == 0 && p.m < 4 {
 			p.packA = false // groups lie in place
 		}
-		if p.packA && p.a.ColStride == 1 && direct && transposeWide != nil && p.m > p.kern.mr && !p.localB {
+		if p.packA && p.a.ColStride == 1 && direct && transposeWide != nil && p.m > p.kern.mr {
 			// A worker packs into memory that stays in L1, which costs less than passing all of A through L2 once.
 			p.packA, p.localA = false, true
 		}
@@ -299,8 +303,6 @@ func (p *product) Do(worker, job int) {
 		switch {
 		case p.axpy:
 			p.computeAxpy(worker, job)
-		case p.localB:
-			p.computeLocalB(worker, job)
 		default:
 			p.compute(worker, job)
 		}
@@ -361,8 +363,11 @@ func (p *product) compute(worker, job int) {
 		kc := min(p.bl.kc, steps-t0)
 		first := p.k0 == 0 && t0 == 0
 		last := p.k0+p.kp == p.k && t0+kc == steps
-		if p.widen {
+		switch {
+		case p.widen:
 			p.widenChunk(private, p0, p1, t0, kc)
+		case p.localB:
+			p.packChunk(private, p0, p1, t0, kc)
 		}
 		for s := s0; s < s1; s++ {
 			row, h := p.strip(s)
@@ -370,15 +375,16 @@ func (p *product) compute(worker, job int) {
 			if first && (!p.acc || p.scratch) {
 				args.acc = 0
 			}
-			if t0 == 0 && kern.acc == S32 {
-				args.fold = -int(p.aZero)
-				if kern.a.flip() != 0 {
-					if p.a.typ == U8 {
+			if kern.acc == S32 {
+				// Column sums are those of a chunk when it is packed here, else those of the part.
+				if t0 == 0 || p.localB {
+					args.fold = -int(p.aZero)
+					if kern.a.flip() != 0 && p.a.typ == U8 {
 						args.fold += 128
 					}
-					if !p.localA {
-						args.rows = p.addrRows(row)
-					}
+				}
+				if t0 == 0 && kern.a.flip() != 0 && !p.localA {
+					args.rows = p.addrRows(row)
 				}
 			}
 			if p.localA {
@@ -408,9 +414,12 @@ func (p *product) compute(worker, job int) {
 					}
 				}
 			}
-			if p.widen {
-				args.bks, args.bps = kern.b.step(), kc*kern.b.step()
+			if p.widen || p.localB {
+				args.bks, args.bps = kern.b.step(), ceilDiv(kc*kr, kern.b.kr)*kern.b.step()
 				args.b, args.comp = private, nil
+				if kern.acc == S32 {
+					args.comp = unsafe.Add(private, p.widenBytes-sumBytes)
+				}
 				kern.run(args, h, p1-p0, tail)
 			} else {
 				p.sweep(args, h, p0, p1, t0, tail)
@@ -529,6 +538,23 @@ func (p *product) widenChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
 	for panel := p0; panel < p1; panel++ {
 		src := p.pb.addr(p.n0/f.nr+panel, p.k0+t0)
 		p.vec.widenPanel(unsafe.Add(dst, (panel-p0)*step), src, f, kc)
+	}
+}
+
+// sumBytes holds the column sums of a chunk of B: 4096 columns, more than the chunk of any cache takes.
+const sumBytes = 16 << 10
+
+// packChunk packs a chunk of a plain B into the worker's own memory, where it stays in L2 while every strip of the block uses it.
+func (p *product) packChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
+	f, kr := p.kern.b, p.kern.a.kr
+	step := ceilDiv(kc*kr, f.kr) * f.step()
+	depth := min(kc*kr, p.kp-t0*kr)
+	for panel := p0; panel < p1; panel++ {
+		at := unsafe.Add(dst, (panel-p0)*step)
+		packPanelB(at, &p.b, f, p.n0+panel*f.nr, p.k0+t0*kr, depth)
+		if p.kern.acc == S32 {
+			columnSums(unsafe.Add(dst, p.widenBytes-sumBytes+(panel-p0)*f.nr*4), at, f, depth)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ var knobTable = []knob{
 		"panels of B that must use a strip of a column-major A before packing pays"},
 	{func(k *knobs) *int { return &k.bPackRows }, "TESSERA_B_PACK_ROWS", 48, 1, 1 << 30,
 		"rows of A from which a row-major B is packed: with fewer, reading it in place costs less than the copy"},
-	{func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 42, 0, 1 << 30,
+	{func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 1024, 0, 1 << 30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"},
 	{func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 32, 1, 1 << 30,
 		"rows of a large row-major B that are read side by side in place: about as many streams as the prefetchers follow"},

@@ -87,9 +87,14 @@ func allocate[T any](owner *T, b *storage, n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	own(owner, b, m)
+	return m.Data(), nil
+}
+
+// own ties a mapping to its owner.
+func own[T any](owner *T, b *storage, m *mem.Mapping) {
 	b.mapped = m
 	b.cleanup = runtime.AddCleanup(owner, func(m *mem.Mapping) { m.Close() }, m)
-	return m.Data(), nil
 }
 
 func (b *storage) release() error {
