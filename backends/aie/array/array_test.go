@@ -132,7 +132,7 @@ func size(rng *rand.Rand, most int) int {
 // TestBestRandom runs the best design on ragged sizes, grids and feeds against the definition.
 func TestBestRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	runs := 60
+	runs := 45
 	if testing.Short() {
 		runs = 15
 	}
@@ -179,7 +179,7 @@ func TestBestRandom(t *testing.T) {
 // TestRaggedUpTo2000 multiplies ragged sizes of up to 2,000 on whatever grid the planner takes, every element against the exact sum.
 func TestRaggedUpTo2000(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 17))
-	runs, budget := 8, 4e8
+	runs, budget := 6, 2e8
 	if testing.Short() {
 		runs = 1
 	}
