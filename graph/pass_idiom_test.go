@@ -28,7 +28,9 @@ func TestIdioms(t *testing.T) {
 	act := func(g *Graph, a ops.Act, x Value) Value {
 		return g.Apply(a.Kind.String(), elementwise.Activate{Act: a}, x)
 	}
-	un := func(g *Graph, f elementwise.Func, x Value) Value { return g.Apply(f.String(), elementwise.Unary{F: f}, x) }
+	un := func(g *Graph, f elementwise.Func, x Value) Value {
+		return g.Apply(f.String(), elementwise.Unary{F: f}, x)
+	}
 	relu6 := ops.Act{Kind: ops.Clip, P: 0, Q: 6}
 	hardSwish := func(g *Graph, x Value, r *rand.Rand) Value {
 		return bin(g, elementwise.Div, bin(g, elementwise.Mul, x, act(g, relu6, bin(g, elementwise.Add, x, num(g, 3)))), num(g, 6))
