@@ -167,3 +167,38 @@ func TestNoAllocation(t *testing.T) {
 		require.NoError(t, p.Close())
 	}
 }
+
+// BenchmarkSmallNodes measures nodes of the size that decoding one token of a small model has: what counts is the cost of a call.
+func BenchmarkSmallNodes(b *testing.B) {
+	q8, err := quant.Encode(tensor.Q8_0, normal(64, 64))
+	require.NoError(b, err)
+	for _, c := range []struct {
+		name      string
+		op        ops.Op
+		constants []int
+		in        []tensor.Tensor
+	}{
+		{"add", elementwise.Binary{F: elementwise.Add}, nil, []tensor.Tensor{normal(1, 256), normal(1, 256)}},
+		{"swiglu", elementwise.GLU{Act: ops.Act{Kind: ops.SiLU}}, nil, []tensor.Tensor{normal(1, 256), normal(1, 256)}},
+		{"rms_norm", norm.RMS{Eps: 1e-5}, nil, []tensor.Tensor{normal(1, 256), normal(256)}},
+		{"rope", attention.RoPE{}, nil, []tensor.Tensor{normal(1, 4, 64), count(1)}},
+		{"softmax", attention.Softmax{Axis: -1}, nil, []tensor.Tensor{normal(1, 256)}},
+		{"sdpa", attention.SDPA{Causal: true}, nil, []tensor.Tensor{normal(4, 1, 64), normal(2, 64, 64), normal(2, 64, 64)}},
+		{"set_rows", shape.SetRows{Axis: 1}, nil, []tensor.Tensor{normal(2, 64, 64), normal(2, 1, 64), count(1)}},
+		{"get_rows", shape.GetRows{}, nil, []tensor.Tensor{normal(100, 256), count(1)}},
+		{"matmul_f32", matmul.Op{TransB: true}, []int{1}, []tensor.Tensor{normal(1, 64), normal(64, 64)}},
+		{"matmul_q8_0", matmul.Op{TransB: true}, []int{1}, []tensor.Tensor{normal(1, 64), q8}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p, frame := one(b, newBackend(0, cpuinfo.Get().ISA), c.op, c.constants, c.in...)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := p.Run(ctx, frame, 0, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -289,14 +289,36 @@ func (t *productsTask) Do(worker, job int) {
 	}
 }
 
-// one runs product number i, at a cursor.
+// longProduct is the work (M N K) of the pieces in which a long product runs, so that its context is looked at: some 20 milliseconds
+// on one processor.
+const longProduct = 1 << 31
+
+// one runs product number i, at a cursor. Rows do not depend on each other, so a long product is cut between them.
 func (r *run) one(w *productWorker, c *cursor, i int) error {
 	s := &r.p.spec
 	if r.how == blocked {
 		return r.oneBlocked(w, c, i)
 	}
-	cm := r.view(&r.c, c.off[0], s.N, r.pitch[0])
-	am := r.view(&r.a, c.off[1], s.K, r.pitch[1])
+	step := r.m
+	if work := s.N * max(s.K, 1); r.done != nil && r.m > longProduct/max(work, 1) {
+		step = max(longProduct/work/192*192, 192)
+	}
+	for from := 0; from < r.m; from += step {
+		if from > 0 && r.stopped() {
+			return nil
+		}
+		if err := r.rowsOf(w, c, i, from, min(step, r.m-from)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsOf runs rows from and on of product number i.
+func (r *run) rowsOf(w *productWorker, c *cursor, i, from, rows int) error {
+	s := &r.p.spec
+	cm := r.view(&r.c, c.off[0], from, rows, s.N, r.pitch[0])
+	am := r.view(&r.a, c.off[1], from, rows, s.K, r.pitch[1])
 	w.opt.Epilogue = nil
 	if r.epilogue && (!s.Epilogue.IsZero() || r.how == eightBit && r.c.DType != tensor.I32) {
 		e, args := &s.Epilogue, r.args
@@ -305,7 +327,7 @@ func (r *run) one(w *productWorker, c *cursor, i int) error {
 			w.epi.OutScale = 1 / e.OutScale
 		}
 		if e.RowScale {
-			w.epi.RowScale = args.RowScale[i*r.m:][:r.m]
+			w.epi.RowScale = args.RowScale[i*r.m+from:][:rows]
 		}
 		if e.ColScale {
 			w.epi.ColScale = args.ColScale
@@ -315,26 +337,26 @@ func (r *run) one(w *productWorker, c *cursor, i int) error {
 		}
 		switch e.Residual {
 		case matmul.ResidualBefore:
-			w.epi.Before = r.view(&r.residual, c.off[3], s.N, r.pitch[2])
+			w.epi.Before = r.view(&r.residual, c.off[3], from, rows, s.N, r.pitch[2])
 		case matmul.ResidualAfter:
-			w.epi.After = r.view(&r.residual, c.off[3], s.N, r.pitch[2])
+			w.epi.After = r.view(&r.residual, c.off[3], from, rows, s.N, r.pitch[2])
 		}
 		w.opt.Epilogue = &w.epi
 	}
 	if r.weights != nil {
 		return gemm.MulPacked(cm, am, r.weights.matrices[c.off[2]], &w.opt)
 	}
-	rows, cols := s.K, s.N
+	k, n := s.K, s.N
 	flip := s.BLayout == matmul.ColMajor
 	if flip {
-		rows, cols = cols, rows
+		k, n = n, k
 	}
-	return gemm.Mul(cm, am, matrixOf(&r.b, c.off[2], rows, cols, flip), &w.opt)
+	return gemm.Mul(cm, am, matrixOf(&r.b, c.off[2], k, n, flip), &w.opt)
 }
 
-// view returns the rows of one product; pitch is the bytes between them.
-func (r *run) view(t *tensor.Tensor, off, cols, pitch int) gemm.Matrix {
-	return gemmMatrix(t, off, r.m, cols, pitch/t.DType.Size(), t.Strides[t.Rank-1], false)
+// view returns rows of one product, which begins at a byte offset; pitch is the bytes between them.
+func (r *run) view(t *tensor.Tensor, off, from, rows, cols, pitch int) gemm.Matrix {
+	return gemmMatrix(t, off+from*pitch, rows, cols, pitch/t.DType.Size(), t.Strides[t.Rank-1], false)
 }
 
 func (r *run) oneBlocked(w *productWorker, c *cursor, i int) error {

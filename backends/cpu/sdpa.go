@@ -176,12 +176,33 @@ func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
 			w.accum = gemm.Options{Threads: 1, Workspace: space, ISA: k.isa, Accumulate: true}
 		}
 	}
-	if jobs == 1 {
-		k.Do(0, 0)
+	if jobs == 1 || k.work1(&ts) {
+		for i := range jobs {
+			k.Do(0, i)
+		}
 		return nil
 	}
 	par.Run(e.threads, jobs, k)
 	return nil
+}
+
+// smallAttention is the number of multiply-adds below which attention stays on one worker: some 20 microseconds.
+const smallAttention = 1 << 18
+
+// work1 reports whether there is work for one worker only. Of a long cache little may be filled: the positions tell.
+func (k *sdpaKernel) work1(ts *[6]*tensor.Tensor) bool {
+	keys := k.n
+	if k.op.Causal && ts[5] != nil && ts[5].Elems() <= 16 {
+		var v [16]int64
+		pos := v[:ts[5].Elems()]
+		readInts(pos, ts[5])
+		keys = 0
+		for _, p := range pos {
+			from, to := k.op.Visible(int(p), k.n)
+			keys = max(keys, to-from)
+		}
+	}
+	return k.groups.total*k.rep*k.m*keys*(k.d+k.dv) < smallAttention
 }
 
 // Do computes one tile of queries of one group.

@@ -56,6 +56,7 @@ type product struct {
 // worker is what one worker owns. Workers write their kargs all the time, so each has cache lines of its own.
 type worker struct {
 	args kargs
+	lead [8]float32 // elements of A that one call of axpy takes
 	_    [256 - unsafe.Sizeof(kargs{})]byte
 }
 

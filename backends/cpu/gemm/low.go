@@ -23,7 +23,7 @@ func (p *product) computeAxpy(worker, job int) {
 	args.ldc = 0
 	whole := (c1 - c0) &^ (nr - 1)
 	keep := p.acc && !p.scratch
-	var a [8]float32
+	a := &p.workers[worker].lead // not on the stack: kernels are called through variables, and it would escape
 	for j := 0; j < whole; j += axpyStretch {
 		n := min(axpyStretch, whole-j)
 		c := unsafe.Add(dst, j*4)
@@ -36,7 +36,7 @@ func (p *product) computeAxpy(worker, job int) {
 			if t == 0 && !keep {
 				fresh = 1
 			}
-			p.kern.axpy(c, unsafe.Pointer(&a), p.b.at(t, c0+j), p.b.RowStride*4, n, fresh)
+			p.kern.axpy(c, unsafe.Pointer(a), p.b.at(t, c0+j), p.b.RowStride*4, n, fresh)
 		}
 		if t < p.k { // the last rows of B by the kernel of one row
 			*args = kargs{a: p.a.at(0, t), acs: args.acs, b: p.b.at(t, c0+j), bks: p.b.RowStride * 4, bps: nr * 4, c: c, k: p.k - t, acc: 1}

@@ -1,0 +1,129 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/attention"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// unfused is attention as a product, a softmax with a mask, and a product; scores is its M x N tensor.
+func unfused(t testing.TB, b *Backend, q, k, v, mask tensor.Tensor) (p *program, frame []tensor.Tensor, scores int) {
+	h, m, n, d := q.Dims[0], q.Dims[1], k.Dims[1], q.Dims[2]
+	part := &ops.Part{}
+	value := func(name string, x tensor.Tensor) int {
+		part.Values = append(part.Values, ops.Value{Name: name, Spec: x.Spec})
+		frame = append(frame, x)
+		return len(frame) - 1
+	}
+	qi, ki, vi, mi := value("q", q), value("k", k), value("v", v), value("mask", mask)
+	s := value("scores", tensor.New(tensor.F32, h, m, n))
+	w := value("weights", frame[s]) // in place
+	out := value("out", tensor.New(tensor.F32, h, m, v.Dims[2]))
+	part.Nodes = []ops.Node{
+		{Name: "qk", Op: matmul.Op{TransB: true}, In: []int{qi, ki}, Out: []int{s}},
+		{Name: "softmax", Op: attention.Softmax{Axis: -1, Scale: float32(1 / math.Sqrt(float64(d)))}, In: []int{s, mi}, Out: []int{w}},
+		{Name: "pv", Op: matmul.Op{}, In: []int{w, vi}, Out: []int{out}},
+	}
+	c, err := b.Compile(context.Background(), part)
+	require.NoError(t, err)
+	return c.(*program), frame, frame[s].Bytes()
+}
+
+func causalMask(n int) tensor.Tensor {
+	mask := tensor.New(tensor.F32, n, n)
+	v := tensor.Data[float32](&mask)
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			v[i*n+j] = float32(math.Inf(-1))
+		}
+	}
+	return mask
+}
+
+// bytes returns the memory that an attention kernel holds.
+func (k *sdpaKernel) bytes() int {
+	n := 0
+	for _, w := range k.work {
+		n += 4*(len(w.q)+len(w.scores)+len(w.acc)+len(w.k)+len(w.v)+len(w.mask)+len(w.top)+len(w.sum)) + 16*len(w.from)
+		if w.space != nil {
+			n += w.space.Cap()
+		}
+	}
+	return n
+}
+
+// TestFusedAttention: at a context of 4,096 the fused operation gives what the three do, with less than a tenth of their memory.
+func TestFusedAttention(t *testing.T) {
+	n := 4096
+	if testing.Short() {
+		n = 1024
+	}
+	const h, d = 2, 32
+	q, k, v, mask := normal(h, n, d), normal(h, n, d), normal(h, n, d), causalMask(n)
+	b := newBackend(0, cpuinfo.Get().ISA)
+	ctx := context.Background()
+	three, frame, scores := unfused(t, b, q, k, v, mask)
+	require.NoError(t, three.Run(ctx, frame, 0, 3))
+	fused, f := one(t, b, attention.SDPA{Causal: true}, nil, q, k, v)
+	require.NoError(t, fused.Run(ctx, f, 0, 1))
+	got, want := tensor.Data[float32](&f[3]), tensor.Data[float32](&frame[6])
+	for i := range got {
+		require.InDelta(t, want[i], got[i], 2e-5)
+	}
+	memory := fused.kernels[0].(*sdpaKernel).bytes()
+	require.Less(t, memory*10, scores, "%d bytes against %d", memory, scores)
+}
+
+// TestAttentionStops: a run ends within a few tiles of its context's end.
+func TestAttentionStops(t *testing.T) {
+	const n = 8192
+	x := normal(8, n, 64)
+	p, f := one(t, newBackend(0, cpuinfo.Get().ISA), attention.SDPA{}, nil, x, x, x)
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	start := time.Now()
+	require.ErrorIs(t, p.Run(ctx, f, 0, 1), context.Canceled)
+	require.Less(t, time.Since(start), 500*time.Millisecond) // whole it takes over a second
+}
+
+// BenchmarkAttention compares the fused operation with the three.
+func BenchmarkAttention(b *testing.B) {
+	for _, n := range []int{512, 4096} {
+		const h, d = 4, 64
+		q, k, v, mask := normal(h, n, d), normal(h, n, d), normal(h, n, d), causalMask(n)
+		be := newBackend(0, cpuinfo.Get().ISA)
+		ctx := context.Background()
+		three, frame, _ := unfused(b, be, q, k, v, mask)
+		fused, f := one(b, be, attention.SDPA{Causal: true}, nil, q, k, v)
+		b.Run(fmt.Sprintf("unfused/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, three.Run(ctx, frame, 0, 3))
+			}
+		})
+		b.Run(fmt.Sprintf("fused/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, fused.Run(ctx, f, 0, 1))
+			}
+		})
+	}
+	// One token against a long cache, eight query heads to two key heads.
+	for _, n := range []int{256, 4096} {
+		q, k := normal(8, 1, 64), normal(2, n, 64)
+		p, f := one(b, newBackend(0, cpuinfo.Get().ISA), attention.SDPA{Causal: true}, nil, q, k, k)
+		b.Run(fmt.Sprintf("decode/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, p.Run(context.Background(), f, 0, 1))
+			}
+		})
+	}
+}

@@ -1,0 +1,418 @@
+package gemm
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/mem"
+)
+
+// guardedFloats copies v to memory whose last byte is followed by an unreadable page.
+func guardedFloats(t *testing.T, v []float32) []float32 {
+	data, release, err := mem.Guarded(4 * len(v))
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("no guard pages here")
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, release()) })
+	g := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(v))
+	copy(g, v)
+	return g
+}
+
+// Kernels that read or write past the end fault here (flame/blis issue 635, OpenBLAS issue 4013).
+func TestOperandsEndAtAGuardPage(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	for _, isa := range isas() {
+		for _, s := range edgeShapes(r, 25) {
+			m, n, k := s[0], s[1], s[2]
+			a, b := guardedFloats(t, floats(r, m*k)), guardedFloats(t, floats(r, k*n))
+			c := guardedFloats(t, make([]float32, m*n))
+			want := refFloat(Of(a, m, k), Of(b, k, n))
+			o := &Options{ISA: isa, Threads: 1}
+			require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), Of(b, k, n), o))
+			require.Equal(t, want, c, "%v %v", isa, s)
+			wantT := refFloat(Of(a, m, k), View(b, k, n, 1, k))
+			require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), View(b, k, n, 1, k), o))
+			require.Equal(t, wantT, c, "%v %v, transposed B", isa, s)
+		}
+	}
+}
+
+// NaN and infinity come through, and C is not read without Accumulate (rten pull request 81, OpenBLAS issue 2534).
+func TestNaNPropagatesAndOldCIsIgnored(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	r := rand.New(rand.NewPCG(23, 24))
+	for _, isa := range isas() {
+		for _, s := range edgeShapes(r, 30) {
+			m, n, k := s[0], s[1], s[2]
+			a, b, c := floats(r, m*k), floats(r, k*n), make([]float32, m*n)
+			for i := range c {
+				c[i] = nan
+			}
+			o := &Options{ISA: isa}
+			require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), Of(b, k, n), o))
+			require.Equal(t, refFloat(Of(a, m, k), Of(b, k, n)), c, "old C read: %v %v", isa, s)
+			// A zero times NaN is NaN in its row only; infinity times zero too (gonum issue 224).
+			row, col, t0 := r.IntN(m), r.IntN(n), r.IntN(k)
+			a[row*k+t0] = 0
+			b[t0*n+col] = []float32{nan, inf}[r.IntN(2)]
+			require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), Of(b, k, n), o))
+			require.True(t, c[row*n+col] != c[row*n+col], "%v %v", isa, s)
+			for i := range m {
+				for j := range n {
+					if j != col {
+						require.True(t, c[i*n+j] == c[i*n+j], "NaN leaked to column %d: %v %v", j, isa, s)
+					}
+				}
+			}
+		}
+	}
+}
+
+// NaN in the gap between rows stays there (oneDNN issue 5717).
+func TestGapsAreNotRead(t *testing.T) {
+	r := rand.New(rand.NewPCG(25, 26))
+	for _, isa := range isas() {
+		for _, k := range []int{1, 2, 3, 31, 32, 33, 47, 48, 49, 63, 64, 65} {
+			const m, n, gap = 16, 64, 5
+			a, b := make([]BFloat16, m*(k+gap)), make([]BFloat16, k*(n+gap))
+			for i := range a {
+				a[i] = 0x7fc0
+			}
+			for i := range b {
+				b[i] = 0x7fc0
+			}
+			for i := range m {
+				for q := range k {
+					a[i*(k+gap)+q] = BFloat16(toBF16(float32(r.IntN(5) - 2)))
+				}
+			}
+			for q := range k {
+				for j := range n {
+					b[q*(n+gap)+j] = 0x3f80
+				}
+			}
+			A, B := View(a, m, k, k+gap, 1), View(b, k, n, n+gap, 1)
+			for _, mode := range []BF16Mode{Widen, Dot} {
+				c := make([]float32, m*n)
+				require.NoError(t, Mul(Of(c, m, n), A, B, &Options{ISA: isa, BF16: mode}))
+				require.Equal(t, refFloat(A, B), c, "%v k %d mode %d", isa, k, mode)
+			}
+		}
+	}
+}
+
+// Small integers are exact in f32, so that one product too many or too few is seen, for every rest of k.
+func TestSmallIntegersExact(t *testing.T) {
+	for _, isa := range isas() {
+		for k := 1; k <= 70; k++ {
+			const m, n = 15, 37
+			a, b := make([]float32, m*k), make([]float32, k*n)
+			for i := range a {
+				a[i] = float32(i%7 - 3)
+			}
+			for i := range b {
+				b[i] = float32(i%5 - 2)
+			}
+			c := make([]float32, m*n)
+			p, err := PackB(Of(b, k, n), &Options{ISA: isa})
+			require.NoError(t, err)
+			require.NoError(t, MulPacked(Of(c, m, n), Of(a, m, k), p, &Options{ISA: isa}))
+			for i := range m {
+				for j := range n {
+					sum := 0
+					for q := range k {
+						sum += int(a[i*k+q]) * int(b[q*n+j])
+					}
+					require.Equal(t, float32(sum), c[i*n+j], "%v k %d", isa, k)
+				}
+			}
+		}
+	}
+}
+
+// |error| <= (8 + 2 sqrt K) eps sum|a||b| up to K = 2^20, with m = n = 2 (CLBlast issue 163: a k-sized stack).
+func TestLongSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(27, 28))
+	ks := []int{1000, 4099, 1 << 16}
+	if !testing.Short() {
+		ks = append(ks, 1<<20)
+	}
+	for _, isa := range isas() {
+		for _, k := range ks {
+			if isa == cpuinfo.Portable && k > 1<<16 {
+				continue
+			}
+			const m, n = 2, 2
+			a, b, c := floats(r, m*k), floats(r, k*n), make([]float32, m*n)
+			for _, B := range []Matrix{Of(b, k, n), View(b, k, n, 1, k)} {
+				require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), B, &Options{ISA: isa}))
+				for i := range m {
+					for j := range n {
+						var sum, abs float64
+						for q := range k {
+							v := float64(a[i*k+q]) * float64(B.value(q, j))
+							sum, abs = sum+v, abs+math.Abs(v)
+						}
+						require.InDelta(t, sum, float64(c[i*n+j]), (8+2*math.Sqrt(float64(k)))*abs/(1<<24), "%v k %d", isa, k)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Views at every offset within a vector, and repeated rows.
+func TestOffsetsAndRepeats(t *testing.T) {
+	r := rand.New(rand.NewPCG(29, 30))
+	const m, n, k = 14, 33, 19
+	for _, isa := range isas() {
+		for off := range 16 {
+			a, b, c := floats(r, m*k+off)[off:], floats(r, k*n+off)[off:], make([]float32, m*n+off)[off:]
+			require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), Of(b, k, n), &Options{ISA: isa}))
+			require.Equal(t, refFloat(Of(a, m, k), Of(b, k, n)), c)
+		}
+		a, b, c := floats(r, k), floats(r, n), make([]float32, m*n)
+		A, B := View(a, m, k, 0, 1), View(b, k, n, 0, 1)
+		require.NoError(t, Mul(Of(c, m, n), A, B, &Options{ISA: isa}))
+		require.Equal(t, refFloat(A, B), c)
+	}
+}
+
+// Wrong calls return errors and leave C alone.
+func TestRefusals(t *testing.T) {
+	buf := make([]float32, 64)
+	c := []float32{1, 2, 3, 4}
+	ones := []float32{1, 1, 1, 1}
+	A, C := Of(ones, 2, 2), Of(c, 2, 2)
+	huge := View(ones, 1<<20, 1<<29, 0, 0)
+	for _, x := range []struct {
+		err  string
+		call func() error
+	}{
+		{"want C[M,N]", func() error { return Mul(C, A, Of(ones, 1, 4), nil) }},
+		{"needs 6 elements", func() error { return Mul(C, Of(ones, 2, 3), Of(buf, 3, 2), nil) }},
+		{"negative", func() error { return Mul(C, View(ones, 2, 2, -1, 1), A, nil) }},
+		{"C overlaps A", func() error { return Mul(C, C, A, nil) }},
+		{"C overlaps B", func() error { return Mul(C, A, C, nil) }},
+		{"C overlaps A", func() error { return Mul(Of(buf[2:], 2, 2), Of(buf, 2, 2), A, nil) }},
+		{"share memory", func() error { return Mul(View(c, 2, 2, 0, 1), A, A, nil) }},
+		{"overflows", func() error { return Mul(View(c, 1<<20, 1<<20, 1<<60, 1), huge, huge.T(), nil) }},
+		{"no product", func() error { return Mul(C, A, Of([]int8{1, 1, 1, 1}, 2, 2), nil) }},
+		{"Bias has length 3", func() error { return Mul(C, A, A, &Options{Epilogue: &Epilogue{Bias: buf[:3]}}) }},
+		{"RowScale has length 3", func() error { return Mul(C, A, A, &Options{Epilogue: &Epilogue{RowScale: buf[:3]}}) }},
+		{"residual", func() error { return Mul(C, A, A, &Options{Epilogue: &Epilogue{After: Of(buf, 3, 3)}}) }},
+		{"overlaps the residual", func() error { return Mul(C, A, A, &Options{Epilogue: &Epilogue{Before: C}}) }},
+		{"AZero", func() error { return Mul(C, A, A, &Options{AZero: 1}) }},
+		{"closed", func() error { return MulPacked(C, A, nil, nil) }},
+	} {
+		require.ErrorContains(t, x.call(), x.err)
+		require.Equal(t, []float32{1, 2, 3, 4}, c)
+	}
+	// Columns of one buffer that do not touch are no overlap.
+	require.NoError(t, Mul(View(buf, 2, 2, 8, 1), View(buf[2:], 2, 2, 8, 1), View(buf[4:], 2, 2, 8, 1), nil))
+}
+
+// The same bits for any number of workers, nested and concurrent calls included, on any GOMAXPROCS.
+func TestSameBitsForAllWorkers(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 32))
+	const m, n, k = 150, 210, 300
+	a, b := Of(floats(r, m*k), m, k), Of(floats(r, k*n), k, n)
+	want := make([]float32, m*n)
+	require.NoError(t, Mul(Of(want, m, n), a, b, &Options{Threads: 1}))
+	for _, procs := range []int{1, 2, 4} {
+		old := runtime.GOMAXPROCS(procs)
+		var wg sync.WaitGroup
+		for _, threads := range []int{1, 2, 3, 7, 64} {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				c := make([]float32, m*n)
+				if err := Mul(Of(c, m, n), a, b, &Options{Threads: threads}); err != nil {
+					t.Error(err)
+				}
+				for i := range c {
+					if c[i] != want[i] {
+						t.Errorf("GOMAXPROCS %d, %d threads: element %d differs", procs, threads, i)
+						return
+					}
+				}
+			}()
+		}
+		wg.Wait()
+		runtime.GOMAXPROCS(old)
+	}
+}
+
+// Chunks of k with Accumulate are one chain.
+func TestChunksOfK(t *testing.T) {
+	r := rand.New(rand.NewPCG(33, 34))
+	const m, n, k = 9, 40, 100
+	a, b := floats(r, m*k), floats(r, k*n)
+	for _, isa := range isas() {
+		c := make([]float32, m*n)
+		for q, i := 0, 0; q < k; i++ {
+			d := min(1+i*7, k-q)
+			A, B := View(a[q:], m, d, k, 1), Of(b[q*n:], d, n)
+			require.NoError(t, Mul(Of(c, m, n), A, B, &Options{ISA: isa, Accumulate: q > 0}))
+			q += d
+		}
+		require.Equal(t, refFloat(Of(a, m, k), Of(b, k, n)), c, isa)
+	}
+}
+
+func TestNoAllocationAfterWarmUp(t *testing.T) {
+	r := rand.New(rand.NewPCG(35, 36))
+	for _, s := range [][3]int{{1, 64, 64}, {8, 128, 64}, {70, 300, 200}} {
+		m, n, k := s[0], s[1], s[2]
+		a, b, c := Of(floats(r, m*k), m, k), Of(floats(r, k*n), k, n), Of(make([]float32, m*n), m, n)
+		p, err := PackB(b, nil)
+		require.NoError(t, err)
+		for _, w := range []*Workspace{nil, {}} {
+			o := &Options{Workspace: w, Epilogue: &Epilogue{Act: GELU}}
+			for name, f := range map[string]func() error{
+				"plain":  func() error { return Mul(c, a, b, o) },
+				"packed": func() error { return MulPacked(c, a, p, o) },
+			} {
+				if name == "plain" && m > 16 {
+					continue // packing A for one call may still allocate
+				}
+				require.NoError(t, f())
+				require.Zero(t, testing.AllocsPerRun(20, func() { _ = f() }), "%s %v", name, s)
+			}
+		}
+	}
+}
+
+func TestWorkspace(t *testing.T) {
+	w, err := NewWorkspace(100_000)
+	require.NoError(t, err)
+	require.Equal(t, 1<<17, w.Cap())
+	require.Zero(t, uintptr(w.at(0))%mem.Align)
+	w.busy.Lock()
+	one := []float32{1}
+	err = Mul(Of([]float32{0}, 1, 1), Of(one, 1, 1), Of(one, 1, 1), &Options{Workspace: w})
+	require.ErrorContains(t, err, "in use")
+	w.busy.Unlock()
+	require.NoError(t, w.Close())
+	require.Zero(t, w.Cap())
+	require.ErrorIs(t, w.reserve(maxInt), mem.ErrOverflow)
+
+	// Whole panels of a small row-major B and a few rows of A need no packing, hence no memory.
+	var empty Workspace
+	a, b, c := make([]float32, 2*8), make([]float32, 8*32), make([]float32, 2*32)
+	require.NoError(t, Mul(Of(c, 2, 32), Of(a, 2, 8), Of(b, 8, 32), &Options{Workspace: &empty}))
+	require.Zero(t, empty.Cap())
+}
+
+// Each level runs the suite in a process of its own, because the pin is read once.
+func TestEachLevelInItsOwnProcess(t *testing.T) {
+	if os.Getenv("TESSERA_ISA") != "" || testing.Short() {
+		t.Skip("runs once, without -short")
+	}
+	for _, isa := range cpuinfo.Get().ISAs {
+		t.Run(isa.String(), func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.short", "-test.run=TestFloatTypes|TestIntTypes|TestSmallIntegers|TestEpilogues")
+			cmd.Env = append(os.Environ(), "TESSERA_ISA="+isa.String())
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+		})
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=TestRefusals")
+	cmd.Env = append(os.Environ(), "TESSERA_ISA=mmx")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "mmx")
+}
+
+// FuzzKernels compares each kernel with its Go twin on raw arguments.
+func FuzzKernels(f *testing.F) {
+	f.Add(uint64(1), uint8(3), uint8(40), uint16(17), true)
+	f.Add(uint64(2), uint8(14), uint8(32), uint16(1), false)
+	f.Fuzz(func(t *testing.T, seed uint64, h8, cols8 uint8, k16 uint16, acc bool) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		for _, k := range allKernels {
+			if !cpuinfo.Get().Has(k.isa) || k.need != nil && !k.need(&cpuinfo.Get().Features) {
+				continue
+			}
+			h, steps := 1+int(h8)%k.mr, 1+int(k16)%200
+			panels, tail := 1+int(cols8)/k.b.nr, 1+int(cols8)%k.b.nr
+			groups := ceilDiv(steps*k.a.kr, k.b.kr)
+			stride := groups * k.b.step()
+			aw, bw := make([]byte, steps*stepRows(h)*4), make([]byte, panels*stride)
+			for i := range aw {
+				aw[i] = byte(r.Uint32())
+			}
+			for i := range bw {
+				bw[i] = byte(r.Uint32())
+			}
+			finite(aw, k.a.elem)
+			finite(bw, k.b.elem)
+			ldc := panels*k.b.nr + 3
+			c0 := make([]float32, h*ldc)
+			for i := range c0 {
+				c0[i] = float32(r.IntN(9) - 4)
+			}
+			comp, rows := make([]int32, panels*k.b.nr), make([]int32, h)
+			for i := range comp {
+				comp[i] = int32(r.IntN(1000) - 500)
+			}
+			for i := range rows {
+				rows[i] = int32(r.IntN(1000) - 500)
+			}
+			call := func(run func(*kargs)) []float32 {
+				c := append([]float32{}, c0...)
+				p := &kargs{a: unsafe.Pointer(&aw[0]), b: unsafe.Pointer(&bw[0]), c: unsafe.Pointer(&c[0]), ars: 4, acs: 4 * stepRows(h),
+					bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: steps}
+				p.ahead, p.nextA = uintptr(p.a), uintptr(p.a)
+				if acc {
+					p.acc = 1
+				}
+				if k.acc == S32 {
+					p.comp, p.fold = unsafe.Pointer(&comp[0]), 3
+					if k.a.flip() != 0 {
+						p.rows = unsafe.Pointer(&rows[0])
+					}
+				}
+				run(p)
+				return c
+			}
+			got := call(func(p *kargs) { k.run(p, h, panels, tail) })
+			want := call(func(p *kargs) {
+				p.panels, p.tail = panels, tail
+				twin(h, k.a, k.b)(p)
+			})
+			for i := range want {
+				if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
+					t.Fatalf("%s h %d panels %d tail %d steps %d acc %v: element %d is %v, twin %v", k.name, h, panels, tail, steps, acc, i, got[i], want[i])
+				}
+			}
+		}
+	})
+}
+
+// finite replaces random bits by values of moderate size for float types.
+func finite(b []byte, t Type) {
+	for i := 0; i+t.Size() <= len(b); i += t.Size() {
+		v := float32(int(b[i])-128) / 64
+		switch t {
+		case F32:
+			*(*float32)(unsafe.Pointer(&b[i])) = v
+		case BF16:
+			*(*uint16)(unsafe.Pointer(&b[i])) = toBF16(v)
+		case F16:
+			*(*uint16)(unsafe.Pointer(&b[i])) = toF16(v)
+		}
+	}
+}
