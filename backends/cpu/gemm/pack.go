@@ -104,7 +104,7 @@ func packGroups(dst, src unsafe.Pointer, p panel, size int) int {
 				packRest(dst, src, p, size, i, n*p.kr)
 				continue
 			}
-			transpose8(&args)
+			callTranspose8(&args)
 		}
 		if p.live < p.width && p.live%8 != 0 && !p.loose {
 			q := p
