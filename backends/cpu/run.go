@@ -291,7 +291,7 @@ func (t *productsTask) Do(worker, job int) {
 
 // longProduct is the work (M N K) of the pieces in which a long product runs, so that its context is looked at: some 20 milliseconds
 // on one processor.
-const longProduct = 1 << 31
+const longProduct = math.MaxInt32
 
 // one runs product number i, at a cursor. Rows do not depend on each other, so a long product is cut between them.
 func (r *run) one(w *productWorker, c *cursor, i int) error {
