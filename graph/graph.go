@@ -93,25 +93,23 @@ func (g *Graph) fail(format string, args ...any) Value {
 	return Value{}
 }
 
-// Symbol declares a symbolic size of at most max: memory is planned for it.
-func (g *Graph) Symbol(name string, max int) ops.Size {
+// Symbol declares a symbolic size of at most so much: memory is planned for it.
+func (g *Graph) Symbol(name string, most int) ops.Size {
 	for i, s := range g.symbols {
 		if s.name == name {
-			g.symbols[i].max = larger(s.max, max)
+			g.symbols[i].max = max(s.max, most)
 			return ops.Size{Sym: name}
 		}
 	}
 	if len(g.symbols) == MaxSymbols {
 		g.fail("symbol %q: at most %d symbolic sizes are possible", name, MaxSymbols)
 	}
-	if max < 1 {
-		g.fail("symbol %q: its maximum is %d", name, max)
+	if most < 1 {
+		g.fail("symbol %q: its maximum is %d", name, most)
 	}
-	g.symbols = append(g.symbols, symbol{name, max})
+	g.symbols = append(g.symbols, symbol{name, most})
 	return ops.Size{Sym: name}
 }
-
-func larger(a, b int) int { return max(a, b) }
 
 func (g *Graph) largest() ops.Sizes {
 	sizes := ops.Sizes{}

@@ -82,10 +82,9 @@ func requantize(values []float64, e Epilogue, d tensor.DType) {
 	if scale == 0 {
 		scale = 1
 	}
-	lo, hi := map[tensor.DType][2]float64{tensor.I8: {-128, 127}, tensor.U8: {0, 255}, tensor.I16: {-32768, 32767}}[d][0],
-		map[tensor.DType][2]float64{tensor.I8: {-128, 127}, tensor.U8: {0, 255}, tensor.I16: {-32768, 32767}}[d][1]
+	bounds := map[tensor.DType][2]float64{tensor.I8: {-128, 127}, tensor.U8: {0, 255}, tensor.I16: {-32768, 32767}}[d]
 	for i, v := range values {
-		values[i] = min(max(math.RoundToEven(v/scale)+float64(e.OutZero), lo), hi)
+		values[i] = min(max(math.RoundToEven(v/scale)+float64(e.OutZero), bounds[0]), bounds[1])
 	}
 }
 
