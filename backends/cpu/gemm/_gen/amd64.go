@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/tessera-go/tessera/backends/cpu/_encode"
 )
 
 // Offsets of the fields of kargs; the Go side asserts them.
@@ -288,7 +290,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 		case "dot8":
 			return fmt.Sprintf("\tVPDPBUSD %s, %s, %s", a, b, c) // B is the unsigned one
 		case "dotbf16":
-			return "\t" + encodeVDPBF16PS(b, a, c)
+			return "\t" + encode.VDPBF16PS(b, a, c).String()
 		}
 		return fmt.Sprintf("\tVFMADD231PS %s, %s, %s", b, a, c)
 	}
@@ -388,7 +390,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 				case "dot8":
 					f.p("\tVPDPBUSD.BCST %d(AX), %s, %s", at, breg[v], acc(i, v))
 				case "dotbf16":
-					f.p("\t%s", encodeVDPBF16PSbcst(at, breg[v], acc(i, v)))
+					f.p("\t%s", encode.VDPBF16PSbcst(at, breg[v], acc(i, v)))
 				default:
 					f.p("\tVFMADD231PS.BCST %d(AX), %s, %s", at, breg[v], acc(i, v))
 				}
@@ -639,7 +641,7 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 			for v := 0; v < n; v++ {
 				switch fam.b {
 				case "vnni8":
-					f.p("\t%s", encodeVPDPBUSD(a, breg(v), acc(i, v)))
+					f.p("\t%s", encode.VPDPBUSD(a, breg(v), acc(i, v)))
 				case "madd8":
 					f.p("\tVPMADDWD %s, %s, %s", breg(v), a, product)
 					f.p("\tVPADDD %s, %s, %s", product, acc(i, v), acc(i, v))

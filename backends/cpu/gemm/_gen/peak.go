@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tessera-go/tessera/backends/cpu/_encode"
+)
 
 // peaks emits loops of nothing but one instruction on 16 independent registers: the ceiling that products are measured by.
 func (f *file) peaks() {
@@ -42,11 +46,11 @@ func (f *file) peaks() {
 	loop("peakFMA512", "VFMADD231PS zmm", "Z", z("VFMADD231PS"))
 	loop("peakVNNI512", "VPDPBUSD zmm", "Z", z("VPDPBUSD"))
 	loop("peakBF16512", "VDPBF16PS zmm", "Z", func(i int) string {
-		return encodeVDPBF16PS("Z30", "Z31", fmt.Sprintf("Z%d", i))
+		return encode.VDPBF16PS("Z30", "Z31", fmt.Sprintf("Z%d", i)).String()
 	})
 	loop("peakFMA256", "VFMADD231PS ymm", "Y", func(i int) string { return fmt.Sprintf("VFMADD231PS Y14, Y15, Y%d", i) })
 	loop("peakVNNI256", "VEX VPDPBUSD ymm", "Y", func(i int) string {
-		return encodeVPDPBUSD("Y14", "Y15", fmt.Sprintf("Y%d", i))
+		return encode.VPDPBUSD("Y14", "Y15", fmt.Sprintf("Y%d", i)).String()
 	})
 	loop("peakMADD256", "VPMADDWD ymm", "Y", func(i int) string { return fmt.Sprintf("VPMADDWD Y14, Y15, Y%d", i) })
 }
