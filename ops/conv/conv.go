@@ -137,6 +137,7 @@ func (c Conv) Reference(out, in []tensor.Tensor) error {
 		return err
 	}
 	w := in[1]
+	window := c.Window.only(int(x.Rank) - 2)
 	n, channels, m := x.Dims[0], x.Dims[1], y.Dims[1]
 	is, os, ks := three(x.Shape()[2:]), three(y.Shape()[2:]), three(w.Shape()[2:])
 	g := c.NumGroups()
@@ -160,7 +161,7 @@ func (c Conv) Reference(out, in []tensor.Tensor) error {
 				for ch := range perIn {
 					image, filter := xv[(b*channels+first+ch)*plane:], wv[(o*perIn+ch)*taps:]
 					walk3(ks, func(k [MaxSpatial]int) {
-						if i, inside := c.source(p, k, is); inside {
+						if i, inside := window.source(p, k, is); inside {
 							sum += image[i] * filter[(k[0]*ks[1]+k[1])*ks[2]+k[2]]
 						}
 					})

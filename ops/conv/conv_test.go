@@ -145,6 +145,39 @@ func TestTransposedIsAdjoint(t *testing.T) {
 	}
 }
 
+// Entries of a window beyond the image's dimensions do not count, whatever they are.
+func TestEntriesBeyondTheDimensions(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for spatial := 1; spatial < MaxSpatial; spatial++ {
+		xd, wd := []int{1, 2}, []int{2, 2}
+		win := Window{}
+		for d := range spatial {
+			xd, wd = append(xd, 6), append(wd, 3)
+			win.Stride[d], win.Dilation[d], win.Before[d], win.After[d] = 2, 1, 1, 0
+		}
+		junk := win
+		for d := spatial; d < MaxSpatial; d++ {
+			junk.Stride[d], junk.Dilation[d], junk.Before[d], junk.After[d] = 3, 2, 1, -2
+		}
+		x, w := random(rng, xd...), random(rng, wd...)
+		kernel := [3]int{3, 3, 3}
+		for _, pair := range [][2]ops.Op{
+			{Conv{Window: win}, Conv{Window: junk}},
+			{Transposed{Window: win}, Transposed{Window: junk}},
+			{Pool{Window: win, Kernel: kernel}, Pool{Window: junk, Kernel: kernel}},
+			{Pool{Window: win, Kernel: kernel, Kind: AvgPadded}, Pool{Window: junk, Kernel: kernel, Kind: AvgPadded}},
+		} {
+			in := []tensor.Tensor{x, w}
+			if _, pool := pair[0].(Pool); pool {
+				in = in[:1]
+			}
+			want, got := run(t, pair[0], in...), run(t, pair[1], in...)
+			require.Equal(t, want.Spec, got.Spec)
+			require.Equal(t, want.Floats(), got.Floats(), "%+v", pair[1])
+		}
+	}
+}
+
 func dot(a, b tensor.Tensor) float64 {
 	sum := 0.0
 	bv := b.Floats()

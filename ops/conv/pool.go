@@ -96,6 +96,7 @@ func (p Pool) Reference(out, in []tensor.Tensor) error {
 		return err
 	}
 	spatial := int(x.Rank) - 2
+	window := p.Window.only(spatial)
 	is, os, ks := three(x.Shape()[2:]), three(y.Shape()[2:]), three(p.Kernel[:spatial])
 	plane := is[0] * is[1] * is[2]
 	xv := x.Floats()
@@ -110,10 +111,10 @@ func (p Pool) Reference(out, in []tensor.Tensor) error {
 		walk3(os, func(o [MaxSpatial]int) {
 			sum, best, at, count := 0.0, math.Inf(-1), -1, 0
 			walk3(ks, func(k [MaxSpatial]int) {
-				if p.Kind == AvgPadded && p.inPadded(o, k, is) {
+				if p.Kind == AvgPadded && window.inPadded(o, k, is) {
 					count++
 				}
-				i, inside := p.source(o, k, is)
+				i, inside := window.source(o, k, is)
 				if !inside {
 					return
 				}

@@ -86,6 +86,7 @@ func (c Transposed) Reference(out, in []tensor.Tensor) error {
 		return err
 	}
 	w := in[1]
+	window := c.Window.only(int(x.Rank) - 2)
 	g := c.NumGroups()
 	n, channels, m := x.Dims[0], x.Dims[1], y.Dims[1]
 	perIn, perOut := channels/g, m/g
@@ -104,8 +105,8 @@ func (c Transposed) Reference(out, in []tensor.Tensor) error {
 					walk3(ks, func(k [MaxSpatial]int) {
 						at := 0
 						for i := range os {
-							s, d := c.At(i)
-							q := p[i]*s + k[i]*d - c.Before[i]
+							s, d := window.At(i)
+							q := p[i]*s + k[i]*d - window.Before[i]
 							if q < 0 || q >= os[i] {
 								return
 							}

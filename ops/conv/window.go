@@ -113,6 +113,14 @@ func (w *Window) Same(i, in, k int, lower bool) {
 	w.After[i] = total - w.Before[i]
 }
 
+// only returns the window without the entries beyond the first dims, which do not count.
+func (w Window) only(dims int) Window {
+	for i := dims; i < MaxSpatial; i++ {
+		w.Stride[i], w.Dilation[i], w.Before[i], w.After[i] = 0, 0, 0, 0
+	}
+	return w
+}
+
 // spatialOf checks the rank of an image and returns its spatial sizes.
 func spatialOf(l Layout, s tensor.Spec) ([]int, error) {
 	n := int(s.Rank) - 2
