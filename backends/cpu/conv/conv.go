@@ -51,6 +51,7 @@ type Filter struct {
 	spec   Spec // of which N, H, W, OH and OW do not matter
 	phases []phase
 	dw     []float32 // depthwise: [KH KW, C]
+	blocks *Filter   // of a transposed one whose pixels become blocks: see blocks.go
 	data   []float32
 	strips int // groups of panels
 }
@@ -117,6 +118,12 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 		f.phases = []phase{convPhase(&s, cg)}
 	} else {
 		f.phases = transposedPhases(&s, cg)
+		if s.blocky() {
+			var err error
+			if f.blocks, err = packBlocks(s, w, scale, isa); err != nil {
+				return nil, err
+			}
+		}
 	}
 	nr := f.k.nr
 	panels := (mg + nr - 1) / nr
@@ -235,11 +242,12 @@ type Args struct {
 	Residual []float32
 	Bias     []float32
 	Act      Act
-	// Post, if not nil, is applied to every finished pixel of Y, all of its channels at a time; i is its position.
+	// Post, if not nil, is applied to finished pixels of Y, one or several neighbours with all of their channels at a time; i is the
+	// position of the first. It may not depend on how many come at once.
 	Post func(i int, y []float32)
 	// Load, if not nil, stands for X: it copies n floats from position i of the image on.
 	Load func(dst []float32, i int)
-	// Store, if not nil, takes the pixels that would go to Y, at position i on.
+	// Store, if not nil, takes the pixels that would go to Y, one or several neighbours, at position i on.
 	Store func(i int, y []float32)
 	// Stop, if not nil, is asked between blocks whether the run shall end.
 	Stop func() bool
@@ -257,6 +265,7 @@ type Plan struct {
 	cur     *work
 	workers []scratch
 	dw      *depthwise
+	blocks  *blocks
 }
 
 // work is a phase for a size.
@@ -300,6 +309,12 @@ func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
 	if s.Depthwise() {
 		p.dw = newDepthwise(p)
 		return p, nil
+	}
+	if f.blocks != nil && s.OH <= s.H*s.SH && s.OW <= s.W*s.SW {
+		var err error
+		if p.blocks, err = newBlocks(f.blocks, s, threads); err != nil {
+			return nil, err
+		}
 	}
 	mg := s.M / s.Groups
 	panels := (mg + p.k.nr - 1) / p.k.nr
@@ -411,6 +426,10 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 func (p *Plan) Run(a *Args) {
 	s := &p.s
 	if s.N == 0 || s.OH == 0 || s.OW == 0 {
+		return
+	}
+	if p.blocks != nil && a.Store == nil && a.Residual == nil {
+		p.blocks.run(a)
 		return
 	}
 	p.args = a
@@ -640,13 +659,17 @@ func (p *Plan) edge(sc *scratch, f func(*tile), h, live int) {
 // post finishes the pixels of a strip.
 func (p *Plan) post(sc *scratch, h, pixel, stepX int) {
 	a, m := p.args, p.s.M
-	for i := range h {
+	count, size := h, m
+	if stepX == 1 { // neighbours: one call
+		count, size = 1, h*m
+	}
+	for i := range count {
 		at := (pixel + i*stepX) * m
 		if a.Store == nil {
-			a.Post(at, a.Y[at:at+m])
+			a.Post(at, a.Y[at:at+size])
 			continue
 		}
-		row := sc.out[i*m : (i+1)*m]
+		row := sc.out[i*size : (i+1)*size]
 		if a.Post != nil {
 			a.Post(at, row)
 		}

@@ -162,6 +162,17 @@ func transposedCases() []Spec {
 			}
 		}
 	}
+	// Blocks: a kernel as large as its stride and few channels, whole, cut and with pixels behind the last block.
+	for i, m := range []int{1, 1, 2, 3, 8, 9, 1, 1} {
+		s := Spec{N: 2, H: 3, W: 17 + i, C: 5, M: m, KH: 2, KW: 2, SH: 2, SW: 2, DH: 1, DW: 1, Groups: 1, Transposed: true}
+		s.KW += i % 2
+		s.SW = s.KW
+		s.OH, s.OW = 2*s.H-i%3/2, s.KW*s.W-i%3
+		if i == 6 {
+			s.OH, s.OW = s.OH+1, s.OW+1
+		}
+		list = append(list, s)
+	}
 	return list
 }
 

@@ -242,26 +242,22 @@ func (d *depthwise) empty(sc *scratch, image, y int, r *run) {
 	}
 }
 
+// post hands on the pixels of a strip.
 func (d *depthwise) post(sc *scratch, out, h int) {
 	a := d.args
 	if a.Post == nil && a.Store == nil {
 		return
 	}
-	for i := range h {
-		at := out + i*d.c
-		row := sc.out[:0]
-		if a.Store == nil {
-			row = a.Y[at : at+d.c]
-		} else {
-			row = sc.out[i*d.c : (i+1)*d.c]
-		}
-		if a.Post != nil {
-			a.Post(at, row)
-		}
-		if a.Store != nil {
-			a.Store(at, row)
-		}
+	at, n := out, h*d.c
+	if a.Store == nil {
+		a.Post(at, a.Y[at:at+n])
+		return
 	}
+	row := sc.out[:n]
+	if a.Post != nil {
+		a.Post(at, row)
+	}
+	a.Store(at, row)
 }
 
 // PoolSpec is a pooling of images [N, H, W, C].

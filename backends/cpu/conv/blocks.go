@@ -1,0 +1,111 @@
+package conv
+
+import "github.com/tessera-go/tessera/internal/cpuinfo"
+
+// blocks runs a transposed convolution whose kernel is as large as its stride, so that each pixel becomes a block of KH x KW pixels that
+// no other one touches. With few channels a phase would fill a small part of a panel only; here all elements of a block are the
+// channels of one 1x1 convolution, whose results are then laid out.
+type blocks struct {
+	s    Spec
+	plan *Plan
+	bias []float32
+	args *Args
+	own  Args
+}
+
+// mostBlockChannels is the number of channels up to which blocks are faster than phases, whose stores need no second step.
+const mostBlockChannels = 8
+
+func (s *Spec) blocky() bool {
+	return s.Transposed && s.Groups == 1 && s.KH == s.SH && s.KW == s.SW && s.DH == 1 && s.DW == 1 && s.Top == 0 && s.Left == 0 &&
+		s.M <= mostBlockChannels && s.KH*s.KW > 1
+}
+
+// inner is the 1x1 convolution: channel (ky KW + kx) M + o.
+func (s *Spec) inner() Spec {
+	return Spec{N: s.N, H: s.H, W: s.W, C: s.C, M: s.KH * s.KW * s.M, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: s.H, OW: s.W, Groups: 1}
+}
+
+func packBlocks(s Spec, w, scale []float32, isa cpuinfo.ISA) (*Filter, error) {
+	taps := s.KH * s.KW
+	t := make([]float32, len(w))
+	for c := range s.C {
+		for o := range s.M {
+			for i := range taps {
+				v := w[(c*s.M+o)*taps+i]
+				if scale != nil {
+					v *= scale[o]
+				}
+				t[(i*s.M+o)*s.C+c] = v
+			}
+		}
+	}
+	return Pack(s.inner(), t, nil, isa)
+}
+
+func newBlocks(f *Filter, s Spec, threads int) (*blocks, error) {
+	plan, err := NewPlan(f, s.inner(), threads)
+	if err != nil {
+		return nil, err
+	}
+	b := &blocks{s: s, plan: plan, bias: make([]float32, s.KH*s.KW*s.M)}
+	b.own.Store = b.store
+	return b, nil
+}
+
+func (b *blocks) run(a *Args) {
+	b.args = a
+	clear(b.bias)
+	for i := range b.bias {
+		if a.Bias != nil {
+			b.bias[i] = a.Bias[i%b.s.M]
+		}
+	}
+	b.own.X, b.own.Load, b.own.Act, b.own.Bias, b.own.Stop = a.X, a.Load, a.Act, b.bias, a.Stop
+	b.plan.Run(&b.own)
+	b.own.X, b.own.Load, b.args = nil, nil, nil
+}
+
+// store lays out the blocks of neighbouring pixels.
+func (b *blocks) store(i int, y []float32) {
+	s, a := &b.s, b.args
+	size := s.KH * s.KW * s.M
+	for pixel := i / size; len(y) > 0; {
+		x := pixel % s.W
+		n := min(s.W-x, len(y)/size) // to the end of the row
+		row := pixel / s.W           // of all images
+		image, top := row/s.H, row%s.H*s.SH
+		run := s.KW * s.M
+		for ky := range min(s.KH, s.OH-top) {
+			at := ((image*s.OH+top+ky)*s.OW + x*s.SW) * s.M
+			end := ((image*s.OH+top+ky)*s.OW + min((x+n)*s.SW, s.OW)) * s.M
+			if end <= at {
+				continue
+			}
+			spread(a.Y[at:end], y[ky*run:], run, size)
+			if a.Post != nil {
+				a.Post(at, a.Y[at:end])
+			}
+		}
+		y = y[n*size:]
+		pixel += n
+	}
+}
+
+// spread fills dst with runs that lie step apart in src; the last may be cut.
+func spread(dst, src []float32, run, step int) {
+	if run == 2 {
+		for len(dst) >= 2 {
+			dst[0], dst[1] = src[0], src[1]
+			if dst = dst[2:]; len(dst) == 0 {
+				return
+			}
+			src = src[step:]
+		}
+	}
+	for len(dst) > run {
+		copy(dst[:run], src)
+		dst, src = dst[run:], src[step:]
+	}
+	copy(dst, src)
+}
