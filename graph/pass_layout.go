@@ -37,7 +37,7 @@ func channelsLast(g *Graph, _ *passContext) (int, error) {
 	if !wanted {
 		return 0, nil
 	}
-	l := &layouter{g: g, twin: map[int]int{}, made: map[int]bool{}}
+	l := &layouter{g: g, twin: map[int]int{}, made: map[int]bool{}, maker: map[int]int{}}
 	for i := range g.nodes {
 		n := g.nodes[i]
 		if !l.convert(&n) {
@@ -70,10 +70,30 @@ type layouter struct {
 	nodes   []node
 	twin    map[int]int  // value in the file's order: the value in ours
 	made    map[int]bool // values with a twin that have been made in the file's order too
+	maker   map[int]int  // the position in nodes of what computes a value
 	changed int
 }
 
-func (l *layouter) keep(n node) { l.nodes = append(l.nodes, n) }
+func (l *layouter) keep(n node) {
+	for _, v := range n.out {
+		l.maker[v] = len(l.nodes)
+	}
+	l.nodes = append(l.nodes, n)
+}
+
+// before returns what a value was transposed from, if that had its channels last.
+func (l *layouter) before(v int) (int, bool) {
+	at, ok := l.maker[v]
+	if !ok {
+		return 0, false
+	}
+	n := l.nodes[at]
+	p, ok := n.op.(shape.Permute)
+	if !ok || !slices.Equal(toFirst(p.Order.Len()), p.Order.List()) {
+		return 0, false
+	}
+	return n.in[0], true
+}
 
 // add appends a node and returns its outputs.
 func (l *layouter) add(name string, op ops.Op, in ...int) []int {
@@ -167,6 +187,11 @@ func (l *layouter) last(v int) int {
 		}
 		t := g.addConstant(g.values[v].name+".nhwc", view.Clone())
 		l.twin[v], l.made[v] = t, true
+		return t
+	}
+	if t, ok := l.before(v); ok {
+		l.twin[v], l.made[v] = t, true
+		l.changed++
 		return t
 	}
 	t := l.add(g.values[v].name+".nhwc", shape.Permute{Order: ops.MakeInts(toLast(int(s.Rank))...)}, v)[0]

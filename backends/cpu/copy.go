@@ -112,10 +112,13 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 		return false
 	}
 	rows, cols := k.count[k.depth-2], k.count[k.depth-1]
-	if k.step[0][k.depth-1] != 4 || k.step[1][k.depth-2] != 4 || rows < 8 || cols < 8 || at%cols != 0 {
+	if k.step[0][k.depth-1] != 4 || k.step[1][k.depth-2] != 4 || rows < 8 || cols < 2 || at%cols != 0 {
 		return false
 	}
 	if to != k.total && to%cols != 0 {
+		return false
+	}
+	if cols < 8 && k.step[0][k.depth-2] != 4*cols {
 		return false
 	}
 	const tile = 16
@@ -123,6 +126,14 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 	for at < to {
 		n := min(rows-c.at[k.depth-2], (to-at)/cols) // rows of this matrix
 		p, q := unsafe.Add(k.dst, c.off[0]), unsafe.Add(k.src, c.off[1])
+		if cols < 8 {
+			interleave(unsafe.Slice((*uint32)(p), n*cols), q, n, cols, sc)
+			at += n * cols
+			for range n {
+				k.advance(c, cols)
+			}
+			continue
+		}
 		for i0 := 0; i0 < n; i0 += tile {
 			for j0 := 0; j0 < cols; j0 += tile {
 				for i := i0; i < min(i0+tile, n); i++ {
@@ -138,6 +149,32 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 		}
 	}
 	return true
+}
+
+// interleave puts few planes of n elements, step bytes apart, together: dst[i cols + j] = plane j [i].
+func interleave(dst []uint32, src unsafe.Pointer, n, cols, step int) {
+	plane := func(j int) []uint32 { return unsafe.Slice((*uint32)(unsafe.Add(src, j*step)), n) }
+	switch cols {
+	case 3:
+		a, b, c := plane(0), plane(1), plane(2)
+		for i := range n {
+			d := dst[3*i : 3*i+3 : 3*i+3]
+			d[0], d[1], d[2] = a[i], b[i], c[i]
+		}
+	case 4:
+		a, b, c, e := plane(0), plane(1), plane(2), plane(3)
+		for i := range n {
+			d := dst[4*i : 4*i+4 : 4*i+4]
+			d[0], d[1], d[2], d[3] = a[i], b[i], c[i], e[i]
+		}
+	default:
+		for j := range cols {
+			d := dst[j:]
+			for i, v := range plane(j) {
+				d[i*cols] = v
+			}
+		}
+	}
 }
 
 // viewKernel copies the view of its input into its output: what a view op is where no view was possible, and Contiguous.

@@ -173,3 +173,22 @@ func TestConvKernels(t *testing.T) {
 		}
 	}
 }
+
+// Images come into the order of the kernels, and back, whatever their channels and sizes.
+func TestCopyTransposes(t *testing.T) {
+	e := &env{threads: 2}
+	for channels := 1; channels < 11; channels++ {
+		for _, size := range [][2]int{{1, 7}, {3, 5}, {9, 16}, {40, 64}, {190, 211}} {
+			x := randomTensor(rand.New(rand.NewPCG(1, 2)), tensor.F32, 2, channels, size[0], size[1])
+			for _, order := range [][]int{{0, 2, 3, 1}, {0, 3, 1, 2}, {1, 0, 3, 2}} {
+				view, err := x.Permute(order...)
+				require.NoError(t, err)
+				want := view.Clone()
+				got := tensor.New(tensor.F32, view.Shape()...)
+				var c copier
+				c.copy(e, &got, &view)
+				require.Equal(t, tensor.Data[float32](&want), tensor.Data[float32](&got), "%v %v", x.Spec, order)
+			}
+		}
+	}
+}
