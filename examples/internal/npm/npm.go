@@ -1,4 +1,4 @@
-// Package npm finds the models that bench/onnx/install.sh fetches from npm packages. They are not part of the project: tests that
+// Package npm finds the models that examples/fetch.sh fetches from npm packages. They are not part of the project: tests that
 // need them skip where they are absent, and fail where TESSERA_REQUIRE_NPM_MODELS=1 says that they must be there.
 package npm
 
@@ -30,9 +30,9 @@ func Models(t shared.T, files ...string) string {
 	switch {
 	case ok:
 	case os.Getenv("TESSERA_REQUIRE_NPM_MODELS") == "1":
-		t.Fatalf("%s lacks one of %v: sh bench/onnx/install.sh %s", dir, files, dir)
+		t.Fatalf("%s lacks one of %v: sh examples/fetch.sh %s", dir, files, dir)
 	default:
-		t.Skipf("%s lacks one of %v: sh bench/onnx/install.sh %s, or set TESSERA_NPM_MODELS", dir, files, dir)
+		t.Skipf("%s lacks one of %v: sh examples/fetch.sh %s, or set TESSERA_NPM_MODELS", dir, files, dir)
 	}
 	return dir
 }
