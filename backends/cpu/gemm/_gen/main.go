@@ -79,4 +79,6 @@ func main() {
 	out := flag.String("o", "..", "folder to write to")
 	flag.Parse()
 	amd64(*out)
+	arm64(*out)
+	ladder(*out)
 }
