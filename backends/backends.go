@@ -115,7 +115,7 @@ func (o *Options) String(key, def string, allowed ...string) string {
 		return def
 	}
 	if len(allowed) > 0 && !slices.Contains(allowed, v) && o.err == nil {
-		o.err = fmt.Errorf("%s=%s: one of %s is right", key, v, strings.Join(allowed, ", "))
+		o.err = &SpecError{fmt.Sprintf("%s=%s: one of %s is right", key, v, strings.Join(allowed, ", "))}
 	}
 	return v
 }
@@ -129,7 +129,7 @@ func (o *Options) Int(key string, def, least, most int) int {
 	}
 	n, err := strconv.Atoi(v)
 	if (err != nil || n < least || n > most) && o.err == nil {
-		o.err = fmt.Errorf("%s=%s: a number from %d to %d is right", key, v, least, most)
+		o.err = &SpecError{fmt.Sprintf("%s=%s: a number from %d to %d is right", key, v, least, most)}
 	}
 	return n
 }
@@ -167,14 +167,20 @@ func Names() []string {
 	return names
 }
 
-// Open opens a backend by its spec: name[:key=value,...]. Overrides, in the same form without a name ("threads=2"), win.
+// SpecError is a mistake in the spec of a backend: an unknown name, or an option that it does not take.
+type SpecError struct{ reason string }
+
+func (e *SpecError) Error() string { return e.reason }
+
+// Open opens a backend by its spec: name[:key=value,...]. Overrides, in the same form without a name ("threads=2"), win. A spec that
+// is wrong is a [SpecError]; other errors say that a backend which exists cannot be opened here.
 func Open(spec string, overrides ...string) (Backend, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	registryMu.Lock()
 	open := registry[name]
 	registryMu.Unlock()
 	if open == nil {
-		return nil, fmt.Errorf("unknown backend %q; linked are: %s", name, strings.Join(Names(), ", "))
+		return nil, &SpecError{fmt.Sprintf("unknown backend %q; linked are: %s", name, strings.Join(Names(), ", "))}
 	}
 	o := &Options{values: map[string]string{}, used: map[string]bool{}}
 	for _, list := range append([]string{rest}, overrides...) {
@@ -184,7 +190,7 @@ func Open(spec string, overrides ...string) (Backend, error) {
 			}
 			key, value, ok := strings.Cut(pair, "=")
 			if !ok {
-				return nil, fmt.Errorf("backend %s: option %q is not key=value", name, pair)
+				return nil, &SpecError{fmt.Sprintf("backend %s: option %q is not key=value", name, pair)}
 			}
 			o.values[key] = value
 		}
@@ -195,7 +201,7 @@ func Open(spec string, overrides ...string) (Backend, error) {
 	}
 	for key := range o.values {
 		if err == nil && !o.used[key] {
-			err = fmt.Errorf("unknown option %q", key)
+			err = &SpecError{fmt.Sprintf("unknown option %q", key)}
 		}
 	}
 	if err != nil {

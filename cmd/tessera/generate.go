@@ -36,13 +36,13 @@ func (s *samplingFlags) add(cmd *cobra.Command) {
 }
 
 func (s *samplingFlags) options() (sample.Options, error) {
-	o := s.Options
+	o := &s.Options
 	for _, b := range s.bias {
 		id, value, ok := strings.Cut(b, "=")
 		n, err1 := strconv.ParseInt(id, 10, 32)
 		v, err2 := strconv.ParseFloat(value, 64)
 		if !ok || err1 != nil || err2 != nil || math.IsNaN(v) {
-			return o, cli.Usagef("--logit-bias %q: ID=VALUE is right", b)
+			return *o, cli.Usagef("--logit-bias %q: ID=VALUE is right", b)
 		}
 		if o.Bias == nil {
 			o.Bias = map[int32]float64{}
@@ -50,9 +50,19 @@ func (s *samplingFlags) options() (sample.Options, error) {
 		o.Bias[int32(n)] = v
 	}
 	if err := o.Check(); err != nil {
-		return o, &cli.UsageError{Err: err}
+		return *o, &cli.UsageError{Err: err}
 	}
-	return o, nil
+	return *o, nil
+}
+
+// check returns an error if the flags name tokens that the model does not have.
+func (s *samplingFlags) check(m *llm.Model) error {
+	for id := range s.Bias {
+		if id < 0 || int(id) >= m.Config.Vocab {
+			return cli.Usagef("--logit-bias %d: the vocabulary has %d tokens", id, m.Config.Vocab)
+		}
+	}
+	return nil
 }
 
 // generation is the JSON document of generate.
@@ -105,6 +115,9 @@ func generateCommand() *cobra.Command {
 				return err
 			}
 			defer m.close()
+			if err := s.check(m.Model); err != nil {
+				return err
+			}
 			out := cmd.OutOrStdout()
 			var text strings.Builder
 			begun := f.JSON // the prompt is repeated once it is sure that there is an answer

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -68,10 +69,20 @@ func commandPath(root *cobra.Command, args []string) []string {
 	return strings.Fields(cmd.CommandPath())[1:]
 }
 
+// version returns what the build says: a release, or the commit with "+dirty" where files had been changed.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "tessera",
 		Short:         "Run small transformers and CNNs: on the CPU, on emulated AMD NPUs, and on the emulated AI Engines of a Versal",
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -61,8 +61,8 @@ func (f *llmFlags) open() (*languageModel, error) {
 		}
 	}
 	cache, err := tensor.ParseDType(f.cache)
-	if err != nil {
-		return nil, cli.Usagef("--cache-type: %w", err)
+	if err != nil || !slices.Contains(llm.CacheTypes(), cache) {
+		return nil, cli.Usagef("--cache-type %s: one of %v is right", f.cache, llm.CacheTypes())
 	}
 	list, closeAll, err := f.OpenBackends()
 	if err != nil {

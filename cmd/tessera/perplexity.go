@@ -25,6 +25,9 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 			if file == "" {
 				return cli.Usagef("--file is missing: the text to score")
 			}
+			if f.context == 1 {
+				return cli.Usagef("--context 1: a window of one token has nothing to score")
+			}
 			text, err := os.ReadFile(file)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,6 +26,9 @@ func quantizeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Type == "" {
 				return cli.Usagef("--type is missing: one of %s", strings.Join(gguf.Recipes(), ", "))
+			}
+			if !slices.Contains(gguf.Recipes(), strings.ToLower(o.Type)) {
+				return cli.Usagef("--type %s: one of %s is right", o.Type, strings.Join(gguf.Recipes(), ", "))
 			}
 			// Only a file is replaced, and what cannot be written is said before the work, not after it.
 			if info, err := os.Stat(args[1]); err == nil && !info.Mode().IsRegular() {

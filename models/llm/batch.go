@@ -333,6 +333,11 @@ func newEmitter(m *Model, o *GenerateOptions, atStart bool, yield func(Token, er
 	if err != nil {
 		return nil, err
 	}
+	for id := range o.Sampling.Bias {
+		if id < 0 || int(id) >= m.Config.Vocab {
+			return nil, fmt.Errorf("llm: a bias for token %d, the vocabulary has %d", id, m.Config.Vocab)
+		}
+	}
 	stops := slices.DeleteFunc(slices.Clone(o.Stop), func(s string) bool { return s == "" })
 	return &emitter{m: m, o: o, sampler: s, text: m.Tokenizer.Stream(atStart), hold: &stopper{stops: stops}, yield: yield, start: time.Now()}, nil
 }

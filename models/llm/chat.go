@@ -10,11 +10,15 @@ import (
 	"github.com/tessera-go/tessera/models/tokenizer"
 )
 
-// Chat is a conversation with a model: its turns, and a session that has read them. One goroutine uses it.
+// Chat is a conversation with a model: its turns, and a session that has read them. One goroutine uses it. Messages may be changed
+// between calls, for example to go on with a conversation that was saved.
 type Chat struct {
 	*Session
 	Messages []chat.Message
 	template *chat.Template
+	stop     []string // where the model would go on with the other's turn
+	// forgotten is the number of turns behind the system message that the context has no room for.
+	forgotten int
 }
 
 // NewChat starts a conversation. The template is the file's, or the given one if it is not empty; files without one get
@@ -23,10 +27,12 @@ func (m *Model) NewChat(system, template string) (*Chat, error) {
 	if template == "" {
 		template = m.template
 	}
+	c := &Chat{}
 	if template == "" {
-		template = chat.Plain
 		if _, ok := m.Tokenizer.ID("<|im_start|>"); ok {
 			template = chat.ChatML
+		} else {
+			template, c.stop = chat.Plain, []string{"\nUser:"}
 		}
 	}
 	spelled := func(id int32) string {
@@ -35,24 +41,33 @@ func (m *Model) NewChat(system, template string) (*Chat, error) {
 		}
 		return m.Tokenizer.Tokens[id]
 	}
-	t, err := chat.Parse(template, spelled(m.Tokenizer.BOS), spelled(m.Tokenizer.EOS))
-	if err != nil {
+	var err error
+	if c.template, err = chat.Parse(template, spelled(m.Tokenizer.BOS), spelled(m.Tokenizer.EOS)); err != nil {
 		return nil, err
 	}
-	s, err := m.NewSession()
-	if err != nil {
+	if c.Session, err = m.NewSession(); err != nil {
 		return nil, err
 	}
-	c := &Chat{Session: s, template: t}
 	if system != "" {
 		c.Messages = append(c.Messages, chat.Message{Role: "system", Content: system})
 	}
 	return c, nil
 }
 
-// Prompt returns the tokens of the conversation up to where the assistant's turn begins.
+// leading returns how many messages stand before the first turn: the system message, or none.
+func (c *Chat) leading() int {
+	if len(c.Messages) > 0 && c.Messages[0].Role == "system" {
+		return 1
+	}
+	return 0
+}
+
+// Prompt returns the tokens of the conversation up to where the assistant's turn begins, without the turns for which the context has
+// no room.
 func (c *Chat) Prompt() ([]int32, error) {
-	text, err := c.template.Render(c.Messages, true, nil)
+	first := c.leading()
+	c.forgotten = min(c.forgotten, max(0, len(c.Messages)-first-1))
+	text, err := c.template.Render(slices.Concat(c.Messages[:first], c.Messages[first+c.forgotten:]), true, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -65,55 +80,64 @@ func (c *Chat) Prompt() ([]int32, error) {
 }
 
 // Send says something to the model and returns its answer, which becomes a turn of the conversation: also the part of an answer that
-// was interrupted. Only what the session has not read before is evaluated. Where the context is too short for the whole conversation,
-// the oldest turns behind the system message are left out.
+// was interrupted. A question that got no token of an answer is no turn. Only what the session has not read before is evaluated. Where
+// the context is too short for the whole conversation, the oldest turns behind the system message are not shown to the model.
 func (c *Chat) Send(ctx context.Context, text string, o GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
+		asked := len(c.Messages)
 		c.Messages = append(c.Messages, chat.Message{Role: "user", Content: text})
 		ids, err := c.fit(o.MaxTokens)
 		if err == nil {
 			ids, err = c.reuse(ids)
 		}
 		if err != nil {
-			c.Messages = c.Messages[:len(c.Messages)-1]
+			c.Messages = c.Messages[:asked]
 			yield(Token{}, err)
 			return
 		}
+		o.Stop = slices.Concat(o.Stop, c.stop)
 		var answer strings.Builder
+		tokens := 0
+		var failed error
 		c.GenerateIDs(ctx, ids, o)(func(t Token, err error) bool {
+			if err == nil {
+				tokens++
+			}
+			failed = err
 			answer.WriteString(t.Text)
 			return yield(t, err)
 		})
+		if failed != nil && tokens == 0 {
+			c.Messages = c.Messages[:asked]
+			return
+		}
 		c.Messages = append(c.Messages, chat.Message{Role: "assistant", Content: strings.TrimSpace(answer.String())})
 	}
 }
 
-// fit returns the prompt, dropping the oldest turns until it and an answer fit.
+// fit returns the prompt, forgetting the oldest turns until it and an answer fit. Then it makes some more room, as every time that turns are
+// forgotten all others are read again.
 func (c *Chat) fit(answer int) ([]int32, error) {
 	limit := c.p.lim.context
 	room := limit / 4
 	if answer > 0 {
 		room = min(answer, limit/2)
 	}
-	for {
+	for goal := limit; ; goal = limit - limit/4 {
 		ids, err := c.Prompt()
 		if err != nil {
 			return nil, err
 		}
-		first := 0
-		if len(c.Messages) > 0 && c.Messages[0].Role == "system" {
-			first = 1
-		}
-		if len(ids)+room <= limit {
+		if len(ids)+room <= goal {
 			return ids, nil
 		}
-		if len(c.Messages)-first < 3 { // the last question has no earlier turns left in front of it
+		if len(c.Messages)-c.leading()-c.forgotten < 3 { // the last question has no earlier turns left in front of it
 			if len(ids) >= limit {
 				return nil, &ContextError{len(ids), limit}
 			}
 			return ids, nil
 		}
-		c.Messages = slices.Delete(c.Messages, first, first+2)
+		c.forgotten += 2
 	}
 }
 

@@ -59,11 +59,23 @@ func TestChat(t *testing.T) {
 		collect(t, c.Send(ctx, strings.Repeat("again and ", 3), o))
 	}
 	require.Equal(t, "War and Peace.", c.Messages[0].Content, "the system message stays when old turns go")
-	require.Less(t, len(c.Messages), 25)
+	require.Greater(t, len(c.Messages), 25, "what the model does not see any more is not lost")
+	prompt, err = c.Prompt()
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(prompt), m.Context())
+	turns := len(c.Messages)
 	for _, err := range c.Send(ctx, strings.Repeat("too long ", 300), o) {
 		require.ErrorContains(t, err, "do not fit the context of 256")
 	}
-	require.Equal(t, "assistant", c.Messages[len(c.Messages)-1].Role, "a question that cannot be asked is no turn")
+	require.Len(t, c.Messages, turns, "a question that cannot be asked is no turn")
+	cancel()
+	for _, err := range c.Send(cancelled, "Too late?", o) {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	require.Len(t, c.Messages, turns, "nor is one that gets no answer")
+	c.Messages = c.Messages[:1]
+	_, text = collect(t, c.Send(ctx, "What did the prince say?", o))
+	require.Equal(t, c.Messages[2].Content, strings.TrimSpace(text))
 }
 
 func TestEvalShared(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,10 +42,15 @@ type Options struct {
 	Context int
 	// Chunk is the largest number of tokens in one run of the graph; 0 means 512.
 	Chunk int
-	// CacheType is the element type of keys and values; Invalid means F32.
+	// CacheType is the element type of keys and values, one of CacheTypes; Invalid means F32.
 	CacheType tensor.DType
 	// Graph options; Backends of it are ignored.
 	Graph graph.Options
+}
+
+// CacheTypes returns the types that keys and values can have. Q8_0 needs heads whose size is a multiple of 32.
+func CacheTypes() []tensor.DType {
+	return []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0}
 }
 
 // DefaultContext bounds the context that is taken when Options give none.
@@ -164,6 +170,12 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 	o.Chunk = min(o.Chunk, o.Context)
 	if o.CacheType == tensor.Invalid {
 		o.CacheType = tensor.F32
+	}
+	if !slices.Contains(CacheTypes(), o.CacheType) {
+		return nil, fmt.Errorf("keys and values of type %v; one of %v is right", o.CacheType, CacheTypes())
+	}
+	if block := o.CacheType.Block(); c.Causal && (c.HeadDim%block != 0 || c.ValDim%block != 0) {
+		return nil, fmt.Errorf("keys and values of type %v need heads whose size is a multiple of %d; they have %d and %d", o.CacheType, block, c.HeadDim, c.ValDim)
 	}
 	m := &Model{Config: c, Tokenizer: tok, w: &weights{src: src}, opts: o, programs: map[limits]*program{}, sessions: map[*Session]struct{}{}}
 	if len(o.Backends) == 0 {

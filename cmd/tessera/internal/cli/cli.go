@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,10 +33,11 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 // ExitCode returns the exit status for an error: 0 none, 1 failure, 2 wrong usage.
 func ExitCode(err error) int {
 	var usage *UsageError
+	var spec *backends.SpecError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &spec):
 		return 2
 	}
 	return 1
@@ -158,6 +160,11 @@ func (o *Options) GraphOptions(list []backends.Backend) (graph.Options, error) {
 	limit, err := ParseBytes(o.MaxMemory)
 	if err != nil {
 		return graph.Options{}, Usagef("--max-memory: %w", err)
+	}
+	for _, name := range o.NoPasses {
+		if name != "all" && !slices.Contains(graph.PassNames(), name) {
+			return graph.Options{}, Usagef("--disable-pass %s: all, or of %s is right", name, strings.Join(graph.PassNames(), ", "))
+		}
 	}
 	return graph.Options{Backends: list, Strict: o.Strict, MaxMemory: limit, Profile: o.Profile || o.Trace != "", DisablePasses: o.NoPasses}, nil
 }

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/use"
+)
+
+// embedding is a line of embed --json.
+type embedding struct {
+	Text   string    `json:"text"`
+	IDs    []int32   `json:"ids"`
+	Vector []float32 `json:"vector"`
+}
+
+func embedCommand() *cobra.Command {
+	var (
+		f       llmFlags
+		pooling string
+		o       llm.EmbedOptions
+	)
+	poolings := map[string]llm.Pooling{"": llm.PoolNone, "mean": llm.PoolMean, "cls": llm.PoolCLS, "last": llm.PoolLast}
+	cmd := &cobra.Command{
+		Use:   "embed TEXT...",
+		Short: "Turn sentences into vectors",
+		Long: `Embed prints a line of numbers for each text: the vector that a sentence encoder (BERT from GGUF or a folder, or the converted
+Universal Sentence Encoder), or the last layer of a language model, gives. A text "-" stands for the lines of standard input.`,
+		Example: `  tessera embed --model bge-small.gguf "The cat sits on the mat." "A cat is sitting on a rug." --json
+  tessera embed --model bge-small.gguf - < sentences.txt`,
+		Args: cli.Args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var ok bool
+			if o.Pooling, ok = poolings[pooling]; !ok {
+				return cli.Usagef("--pooling %s: mean, cls or last is right", pooling)
+			}
+			embed, closeModel, err := openEmbedder(&f, o)
+			if err != nil {
+				return err
+			}
+			defer closeModel()
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			defer out.Flush()
+			one := func(text string) error {
+				e := embedding{Text: text}
+				var err error
+				if e.Vector, e.IDs, err = embed(cmd.Context(), text); err != nil {
+					return fmt.Errorf("%.40q: %w", text, err)
+				}
+				if f.JSON {
+					return cli.PrintJSON(out, e)
+				}
+				for i, x := range e.Vector {
+					if i > 0 {
+						_ = out.WriteByte(' ')
+					}
+					_, _ = out.WriteString(strconv.FormatFloat(float64(x), 'g', -1, 32))
+				}
+				return out.WriteByte('\n')
+			}
+			for _, text := range args {
+				if text != "-" {
+					if err := one(text); err != nil {
+						return err
+					}
+					continue
+				}
+				in := cli.NewLineReader(cmd.InOrStdin(), nil, "")
+				for {
+					line, err := in.Read()
+					if err != nil {
+						if errors.Is(err, io.EOF) {
+							break
+						}
+						return err
+					}
+					if strings.TrimSpace(line) == "" {
+						continue
+					}
+					if err := one(line); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&pooling, "pooling", "", "how the vectors of the tokens become one: mean, cls (the first), last; empty means as the model says")
+	cmd.Flags().BoolVar(&o.Normalize, "normalize", false, "scale vectors to length 1, so that their products are cosines")
+	return cmd
+}
+
+// openEmbedder opens the model that the flags name: a language model or encoder, or a folder of the Universal Sentence Encoder.
+func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, string) ([]float32, []int32, error), closeModel func(), err error) {
+	if info, err := os.Stat(f.Model); f.Model != "" && err == nil && info.IsDir() && !exists(filepath.Join(f.Model, "config.json")) && exists(filepath.Join(f.Model, "vocab.json")) {
+		if o.Pooling != llm.PoolNone {
+			return nil, nil, cli.Usagef("--pooling: the Universal Sentence Encoder has its own")
+		}
+		list, closeAll, err := f.OpenBackends()
+		if err != nil {
+			return nil, nil, err
+		}
+		m, err := use.Open(f.Model, list...)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		// Its vectors have the length 1 as they are.
+		return m.Embed, func() { _ = m.Close(); closeAll() }, nil
+	}
+	m, err := f.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, text string) ([]float32, []int32, error) { return m.Embed(ctx, text, o) }, m.close, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
