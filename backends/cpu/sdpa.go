@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops"
@@ -20,6 +21,7 @@ const (
 	queryTile = 64  // rows of a tile: enough to pay for packing a block of keys
 	keyBlock  = 128 // keys of a block: scores of a tile are 32 KiB
 	fewRows   = 16  // below it dot products with the keys where they lie are faster than packing them
+	asStored  = 2   // up to it 16-bit keys and values are widened for every row, above once for all in memory
 )
 
 // sdpaKernel computes attention. Query heads that share a key head are rows of the same tiles.
@@ -40,7 +42,8 @@ type sdpaKernel struct {
 	head             [6]int // bytes between heads of a group (0, 1, 4)
 	made             bool
 	seen             [6][tensor.MaxRank]int
-	tiles            int // of a group
+	halves           bool // keys and values are rows of 16 bits that vector functions read as they are
+	tiles            int  // of a group
 	work             []sdpaWork
 }
 
@@ -129,6 +132,13 @@ func (k *sdpaKernel) layOut(ts *[6]*tensor.Tensor) {
 		}
 	}
 	k.groups.update(&ptr)
+	k.halves = k.d > 0 && k.dv > 0 && k.rowsOfHalves(2, k.d) && k.rowsOfHalves(3, k.dv)
+}
+
+// rowsOfHalves reports whether rows of an operand are 16-bit elements side by side, in whole vectors.
+func (k *sdpaKernel) rowsOfHalves(operand, width int) bool {
+	return (k.types[operand] == tensor.F16 || k.types[operand] == tensor.BF16) && k.along[operand] == 2 && width%vec.Whole == 0 &&
+		k.row[operand] >= 0 && k.row[operand]%2 == 0
 }
 
 func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
@@ -254,7 +264,7 @@ func (k *sdpaKernel) Do(worker, job int) {
 		if w.sum[r] != 0 { // NaN included
 			k.e.vec.Scale(row, row, 1/w.sum[r], 0)
 		}
-		if hasNaN(row) && w.sum[r] == w.sum[r] {
+		if total := k.e.vec.Sum(row); total != total && hasNaN(row) && w.sum[r] == w.sum[r] {
 			k.alone(w, &p, first, r) // zero weights times NaN or infinity do not count
 		}
 		i, h := (first+r)/k.rep, (first+r)%k.rep
@@ -269,14 +279,47 @@ func (k *sdpaKernel) rowsOf(p unsafe.Pointer, operand, at, n, width int, buf []f
 		stride = k.row[operand] / 4
 		return floats(p, (n-1)*stride+width), stride
 	}
+	if k.row[operand] == width*k.along[operand] {
+		k.e.loadFloats(buf[:n*width], k.types[operand], p, k.along[operand])
+		return buf[:n*width], width
+	}
 	for i := range n {
 		k.e.loadFloats(buf[i*width:][:width], k.types[operand], unsafe.Add(p, i*k.row[operand]), k.along[operand])
 	}
 	return buf[:n*width], width
 }
 
+// halvesOf returns n rows of K (operand 2) or V (3) from row at on, with a stride in elements.
+func (k *sdpaKernel) halvesOf(p unsafe.Pointer, operand, at, n, width int) (rows []uint16, stride int) {
+	stride = k.row[operand] / 2
+	return unsafe.Slice((*uint16)(unsafe.Add(p, at*k.row[operand])), (n-1)*stride+width), stride
+}
+
+// stored lets few queries meet n keys of 16 bits where they lie.
+func (k *sdpaKernel) stored(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n int) {
+	keys, ks := k.halvesOf(p[2], 2, at, n, k.d)
+	values, vs := k.halvesOf(p[3], 3, at, n, k.dv)
+	dots, weigh := k.e.vec.DotsF16, k.e.vec.WeighF16
+	if k.types[2] == tensor.BF16 {
+		dots = k.e.vec.DotsBF16
+	}
+	if k.types[3] == tensor.BF16 {
+		weigh = k.e.vec.WeighBF16
+	}
+	for r := range rows {
+		s := w.scores[r*n:][:n]
+		dots(s, w.q[r*k.d:][:k.d], keys, ks)
+		k.weigh(w, p, first, r, s, at)
+		weigh(w.acc[r*k.dv:][:k.dv], s, values, vs)
+	}
+}
+
 // block lets a tile meet n keys.
 func (k *sdpaKernel) block(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n int) {
+	if k.halves && rows <= asStored {
+		k.stored(w, p, first, rows, at, n)
+		return
+	}
 	keys, ks := k.rowsOf(p[2], 2, at, n, k.d, w.k)
 	values, vs := k.rowsOf(p[3], 3, at, n, k.dv, w.v)
 	s := w.scores[:rows*n]

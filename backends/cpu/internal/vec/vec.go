@@ -39,6 +39,10 @@ type Funcs struct {
 	Dots func(dst, q, k []float32, stride int)
 	// Weigh adds the sum over j of w[j] times row j of v to acc, ascending in j.
 	Weigh func(acc, w, v []float32, stride int)
+	// DotsF16 and the like do the same with rows of 16-bit elements, whose number is a multiple of Whole. They have the bits that the
+	// functions above have for the rows widened.
+	DotsF16, DotsBF16   func(dst, q []float32, k []uint16, stride int)
+	WeighF16, WeighBF16 func(acc, w []float32, v []uint16, stride int)
 
 	// Rotate turns pairs: (x, y) = (x cos - y sin, x sin + y cos), in place.
 	Rotate func(x, y, cos, sin []float32)
@@ -48,6 +52,9 @@ type Funcs struct {
 	FromF16, FromBF16 func(dst []float32, src []uint16)
 	ToF16, ToBF16     func(dst []uint16, src []float32) // to nearest even, NaN stays NaN, subnormals kept
 }
+
+// Whole is the number of elements of which rows of 16 bits have a multiple.
+const Whole = 16
 
 var sets = map[cpuinfo.ISA]*Funcs{}
 
@@ -68,6 +75,8 @@ var portable = Funcs{
 	Exp: expGo, Tanh: tanhGo,
 	Dot: dotGo, Sum: sumGo, SumSq: sumSqGo, MaxOf: maxOfGo,
 	ExpSub: expSubGo, Dots: dotsGo, Weigh: weighGo, Rotate: rotateGo, RotatePairs: rotatePairsGo,
+	DotsF16: dotsHalfGo(tensor.F16ToF32), DotsBF16: dotsHalfGo(tensor.BF16ToF32),
+	WeighF16: weighHalfGo(tensor.F16ToF32), WeighBF16: weighHalfGo(tensor.BF16ToF32),
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
 }
 
@@ -293,12 +302,12 @@ func chunked(a []float32, sum func(a *float32, n int) float32) float32 {
 	return float32(s)
 }
 
-// checkRows panics unless n rows of d elements, stride apart, lie in x; it reports whether there is anything to do.
-func checkRows(n, d int, x []float32, stride int) bool {
+// checkRows panics unless n rows of d elements, stride apart, lie in size elements; it reports whether there is anything to do.
+func checkRows(n, d, size, stride int) bool {
 	if n == 0 || d == 0 {
 		return false
 	}
-	if stride < 0 || (n-1)*stride+d > len(x) {
+	if stride < 0 || (n-1)*stride+d > size {
 		panic("vec: rows outside their slice")
 	}
 	return true
@@ -317,6 +326,45 @@ func dotsGo(dst, q, k []float32, stride int) {
 func weighGo(acc, w, v []float32, stride int) {
 	for j, x := range w {
 		axpyGo(acc, v[j*stride:], x)
+	}
+}
+
+// checkHalves is checkRows for rows of 16-bit elements.
+func checkHalves(n, d, size, stride int) bool {
+	if d%Whole != 0 {
+		panic("vec: rows of 16-bit elements have whole vectors")
+	}
+	return checkRows(n, d, size, stride)
+}
+
+func dotsHalfGo(widen func(uint16) float32) func(dst, q []float32, k []uint16, stride int) {
+	return func(dst, q []float32, k []uint16, stride int) {
+		if !checkHalves(len(dst), len(q), len(k), stride) {
+			clear(dst)
+			return
+		}
+		row := make([]float32, len(q))
+		for j := range dst {
+			for l, h := range k[j*stride:][:len(q)] {
+				row[l] = widen(h)
+			}
+			dst[j] = dotGo(q, row)
+		}
+	}
+}
+
+func weighHalfGo(widen func(uint16) float32) func(acc, w []float32, v []uint16, stride int) {
+	return func(acc, w []float32, v []uint16, stride int) {
+		if !checkHalves(len(w), len(acc), len(v), stride) {
+			return
+		}
+		row := make([]float32, len(acc))
+		for j, x := range w {
+			for l, h := range v[j*stride:][:len(acc)] {
+				row[l] = widen(h)
+			}
+			axpyGo(acc, row, x)
+		}
 	}
 }
 

@@ -65,18 +65,22 @@ var setAVX512 = Funcs{
 		return float32(s)
 	},
 	Dots: func(dst, q, k []float32, stride int) {
-		if checkRows(len(dst), len(q), k, stride) {
+		if checkRows(len(dst), len(q), len(k), stride) {
 			dotsAVX512(ptr(dst), ptr(q), ptr(k), len(dst), len(q), 4*stride)
 		} else {
 			clear(dst)
 		}
 	},
 	Weigh: func(acc, w, v []float32, stride int) {
-		if checkRows(len(w), len(acc), v, stride) {
+		if checkRows(len(w), len(acc), len(v), stride) {
 			weighAVX512(ptr(acc), ptr(w), ptr(v), len(w), len(acc), 4*stride)
 		}
 	},
-	Rotate: func(x, y, cos, sin []float32) { rotateAVX512(ptr(x), same(y, x), same(cos, x), same(sin, x), len(x)) },
+	DotsF16:   dotsHalf(dotsF16AVX512),
+	DotsBF16:  dotsHalf(dotsBF16AVX512),
+	WeighF16:  weighHalf(weighF16AVX512),
+	WeighBF16: weighHalf(weighBF16AVX512),
+	Rotate:    func(x, y, cos, sin []float32) { rotateAVX512(ptr(x), same(y, x), same(cos, x), same(sin, x), len(x)) },
 	RotatePairs: func(x, cos, sin []float32) {
 		rotatePairsAVX512(ptr(x), ptr(cos[:len(x)/2]), ptr(sin[:len(x)/2]), len(x)&^1)
 	},
@@ -146,18 +150,22 @@ var setAVX2 = Funcs{
 		return float32(s)
 	},
 	Dots: func(dst, q, k []float32, stride int) {
-		if checkRows(len(dst), len(q), k, stride) {
+		if checkRows(len(dst), len(q), len(k), stride) {
 			dotsAVX2(ptr(dst), ptr(q), ptr(k), len(dst), len(q), 4*stride)
 		} else {
 			clear(dst)
 		}
 	},
 	Weigh: func(acc, w, v []float32, stride int) {
-		if checkRows(len(w), len(acc), v, stride) {
+		if checkRows(len(w), len(acc), len(v), stride) {
 			weighAVX2(ptr(acc), ptr(w), ptr(v), len(w), len(acc), 4*stride)
 		}
 	},
-	Rotate: func(x, y, cos, sin []float32) { rotateAVX2(ptr(x), same(y, x), same(cos, x), same(sin, x), len(x)) },
+	DotsF16:   dotsHalf(dotsF16AVX2),
+	DotsBF16:  dotsHalf(dotsBF16AVX2),
+	WeighF16:  weighHalf(weighF16AVX2),
+	WeighBF16: weighHalf(weighBF16AVX2),
+	Rotate:    func(x, y, cos, sin []float32) { rotateAVX2(ptr(x), same(y, x), same(cos, x), same(sin, x), len(x)) },
 	RotatePairs: func(x, cos, sin []float32) {
 		rotatePairsAVX2(ptr(x), ptr(cos[:len(x)/2]), ptr(sin[:len(x)/2]), len(x)&^1)
 	},
@@ -185,4 +193,23 @@ var setAVX2 = Funcs{
 		toBF16AVX2(half(dst), ptr(src), n)
 		tensor.F32sToBF16(dst[n:], src[n:])
 	},
+}
+
+// dotsHalf gives a kernel over 16-bit rows its checks.
+func dotsHalf(kernel func(dst, q *float32, k *uint16, n, d, stride int)) func(dst, q []float32, k []uint16, stride int) {
+	return func(dst, q []float32, k []uint16, stride int) {
+		if checkHalves(len(dst), len(q), len(k), stride) {
+			kernel(ptr(dst), ptr(q), half(k), len(dst), len(q), 2*stride)
+		} else {
+			clear(dst)
+		}
+	}
+}
+
+func weighHalf(kernel func(acc, w *float32, v *uint16, n, d, stride int)) func(acc, w []float32, v []uint16, stride int) {
+	return func(acc, w []float32, v []uint16, stride int) {
+		if checkHalves(len(w), len(acc), len(v), stride) {
+			kernel(ptr(acc), ptr(w), half(v), len(w), len(acc), 2*stride)
+		}
+	}
 }

@@ -109,12 +109,32 @@ func fromBF16AVX2(dst *float32, src *uint16, n int)
 //go:noescape
 func toBF16AVX2(dst *uint16, src *float32, n int)
 
-// dotsAVX2 sets dst[j] to the product of q with row j of k, for n rows of d elements, stride bytes apart.
+// dotsAVX2 sets dst[j] to the product of q with row j of k, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape
-func dotsAVX2(dst, q, k *float32, n, d, stride int)
+func dotsAVX2(dst, q *float32, k *float32, n, d, stride int)
 
-// weighAVX2 adds the sum of w[j] times row j of v to acc, for n rows of d elements, stride bytes apart.
+// weighAVX2 adds the sum of w[j] times row j of v to acc, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape
-func weighAVX2(acc, w, v *float32, n, d, stride int)
+func weighAVX2(acc, w *float32, v *float32, n, d, stride int)
+
+// dotsF16AVX2 sets dst[j] to the product of q with row j of k, for n rows of d half-precision elements, stride bytes apart.
+//
+//go:noescape
+func dotsF16AVX2(dst, q *float32, k *uint16, n, d, stride int)
+
+// weighF16AVX2 adds the sum of w[j] times row j of v to acc, for n rows of d half-precision elements, stride bytes apart.
+//
+//go:noescape
+func weighF16AVX2(acc, w *float32, v *uint16, n, d, stride int)
+
+// dotsBF16AVX2 sets dst[j] to the product of q with row j of k, for n rows of d bfloat16 elements, stride bytes apart.
+//
+//go:noescape
+func dotsBF16AVX2(dst, q *float32, k *uint16, n, d, stride int)
+
+// weighBF16AVX2 adds the sum of w[j] times row j of v to acc, for n rows of d bfloat16 elements, stride bytes apart.
+//
+//go:noescape
+func weighBF16AVX2(acc, w *float32, v *uint16, n, d, stride int)

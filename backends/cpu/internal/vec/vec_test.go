@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -280,6 +281,56 @@ func TestScores(t *testing.T) {
 		}
 		require.Panics(t, func() { v.Dots(make([]float32, 3), make([]float32, 4), make([]float32, 11), 4) })
 		require.Panics(t, func() { v.Weigh(make([]float32, 4), make([]float32, 3), make([]float32, 11), 4) })
+	})
+}
+
+// TestScoresOfHalves: rows of 16-bit elements give the bits that the same rows give as float32.
+func TestScoresOfHalves(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		r := rand.New(rand.NewPCG(7, 7))
+		for n := range 11 {
+			for _, d := range []int{0, 16, 32, 48, 64, 80, 128, 144} {
+				stride := d + n%3
+				size := max(0, (n-1)*stride+d)
+				for _, c := range []struct {
+					name   string
+					widen  func(dst []float32, src []uint16)
+					narrow func(dst []uint16, src []float32)
+					dots   func(dst, q []float32, k []uint16, stride int)
+					weigh  func(acc, w []float32, v []uint16, stride int)
+				}{
+					{"f16", v.FromF16, v.ToF16, v.DotsF16, v.WeighF16}, {"bf16", v.FromBF16, v.ToBF16, v.DotsBF16, v.WeighBF16},
+				} {
+					rows, wide, q, w, acc := make([]uint16, size), make([]float32, size), random(r, d), random(r, n), random(r, d)
+					c.narrow(rows, random(r, size))
+					c.widen(wide, rows)
+					dst, ok := guarded(n)
+					c.dots(dst, q, rows, stride)
+					want := make([]float32, n)
+					v.Dots(want, q, wide, stride)
+					require.Equal(t, want, dst, "%s: %d rows of %d", c.name, n, d)
+					sum, ok2 := guarded(d)
+					copy(sum, acc)
+					c.weigh(sum, w, rows, stride)
+					v.Weigh(acc, w, wide, stride)
+					require.Equal(t, acc, sum, "%s: %d rows of %d", c.name, n, d)
+					require.True(t, ok() && ok2(), "%s: %d rows of %d", c.name, n, d)
+				}
+			}
+		}
+		require.Panics(t, func() { v.DotsF16(make([]float32, 3), make([]float32, 16), make([]uint16, 47), 16) })
+		require.Panics(t, func() { v.WeighBF16(make([]float32, 16), make([]float32, 3), make([]uint16, 47), 16) })
+		require.Panics(t, func() { v.DotsBF16(make([]float32, 1), make([]float32, 8), make([]uint16, 8), 8) })
+	})
+}
+
+// TestSetsAreWhole: no set lacks a function.
+func TestSetsAreWhole(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		set := reflect.ValueOf(v).Elem()
+		for i := range set.NumField() {
+			require.False(t, set.Field(i).Kind() == reflect.Func && set.Field(i).IsNil(), "%s", set.Type().Field(i).Name)
+		}
 	})
 }
 

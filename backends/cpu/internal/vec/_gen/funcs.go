@@ -61,7 +61,9 @@ func (g *gen) all() {
 	g.sums()
 	g.rotations()
 	g.halves()
-	g.scores()
+	for _, t := range storedTypes {
+		g.scores(t)
+	}
 }
 
 // extremes emits max and min; where either operand is NaN, so is the result.
@@ -401,14 +403,40 @@ func (g *gen) halves() {
 	_ = half
 }
 
+// stored is how elements of keys and values lie in memory.
+type stored struct {
+	suffix, doc, ptr string
+	size             int
+}
+
+var storedTypes = []stored{{"", "float32", "*float32", 4}, {"F16", "half-precision", "*uint16", 2}, {"BF16", "bfloat16", "*uint16", 2}}
+
+// widen loads a vector of elements as float32.
+func (g *gen) widen(t stored, addr string, r int) {
+	switch t.suffix {
+	case "F16":
+		g.p("VCVTPH2PS %s, %s", addr, g.reg(r))
+	case "BF16":
+		g.p("VPMOVZXWD %s, %s", addr, g.reg(r))
+		g.p("VPSLLD $16, %s, %s", g.reg(r), g.reg(r))
+	default:
+		g.p("VMOVUPS %s, %s", addr, g.reg(r))
+	}
+}
+
+// ahead is how far in front of what is used rows are fetched: the processor's own prefetching stops at the end of a page.
+const ahead = 2048
+
 // scores emits what attention needs of a block of keys: the products of one query with n keys, and the weighted sum of n values.
-func (g *gen) scores() {
-	g.text("dots", "sets dst[j] to the product of q with row j of k, for n rows of d elements, stride bytes apart.", "(dst, q, k *float32, n, d, stride int)",
-		"p dst", "p q", "p k", "n n", "i d", "i stride")
+// Rows of 16 bits have whole vectors; those of float32 may have a tail.
+func (g *gen) scores(t stored) {
+	g.text("dots"+t.suffix, "sets dst[j] to the product of q with row j of k, for n rows of d "+t.doc+" elements, stride bytes apart.",
+		"(dst, q *float32, k "+t.ptr+", n, d, stride int)", "p dst", "p q", "p k", "n n", "i d", "i stride")
 	// BX is d, R8 the stride. Four rows at a time at DX, R9, R10, R12.
 	g.labels++
 	l := g.labels
 	rows := []string{"DX", "R9", "R10", "R12"}
+	narrow := t.size < 4
 	tailMask := func(reg string) {
 		if g.wide {
 			g.p("MOVL $-1, AX")
@@ -427,27 +455,41 @@ func (g *gen) scores() {
 		}
 		g.p("XORQ R13, R13") // bytes into a row
 		g.p("MOVQ BX, R15")  // elements to go
-		g.p("CMPQ R15, $%d", g.width)
-		g.p("JLT %sTail%d", name, l)
+		if !narrow {
+			g.p("CMPQ R15, $%d", g.width)
+			g.p("JLT %sTail%d", name, l)
+		}
 		g.label("%sEach%d", name, l)
-		g.p("VMOVUPS (SI)(R13*1), %s", g.reg(0))
+		if narrow {
+			g.p("VMOVUPS (SI)(R13*2), %s", g.reg(0))
+		} else {
+			g.p("VMOVUPS (SI)(R13*1), %s", g.reg(0))
+		}
 		for i := range n {
+			if narrow {
+				g.widen(t, "("+rows[i]+")(R13*1)", 1+i)
+				g.p("PREFETCHT0 %d(%s)(R13*1)", ahead, rows[i])
+				g.p("VFMADD231PS %s, %s, %s", g.reg(1+i), g.reg(0), g.reg(8+i))
+				continue
+			}
 			g.p("VFMADD231PS (%s)(R13*1), %s, %s", rows[i], g.reg(0), g.reg(8+i))
 		}
-		g.p("ADDQ $%d, R13", 4*g.width)
+		g.p("ADDQ $%d, R13", t.size*g.width)
 		g.p("SUBQ $%d, R15", g.width)
 		g.p("CMPQ R15, $%d", g.width)
 		g.p("JGE %sEach%d", name, l)
-		g.label("%sTail%d", name, l)
-		g.p("TESTQ R15, R15")
-		g.p("JZ %sFold%d", name, l)
-		tailMask("R15")
-		g.load(true, "(SI)(R13*1)", g.reg(0))
-		for i := range n {
-			g.load(true, "("+rows[i]+")(R13*1)", g.reg(1))
-			g.p("VFMADD231PS %s, %s, %s", g.reg(1), g.reg(0), g.reg(8+i))
+		if !narrow {
+			g.label("%sTail%d", name, l)
+			g.p("TESTQ R15, R15")
+			g.p("JZ %sFold%d", name, l)
+			tailMask("R15")
+			g.load(true, "(SI)(R13*1)", g.reg(0))
+			for i := range n {
+				g.load(true, "("+rows[i]+")(R13*1)", g.reg(1))
+				g.p("VFMADD231PS %s, %s, %s", g.reg(1), g.reg(0), g.reg(8+i))
+			}
+			g.label("%sFold%d", name, l)
 		}
-		g.label("%sFold%d", name, l)
 		for i := range n {
 			g.fold("VADDPS", 8+i, 1)
 		}
@@ -481,8 +523,8 @@ func (g *gen) scores() {
 	g.label("end%d", l)
 	g.done()
 
-	g.text("weigh", "adds the sum of w[j] times row j of v to acc, for n rows of d elements, stride bytes apart.", "(acc, w, v *float32, n, d, stride int)",
-		"p acc", "p w", "p v", "n n", "i d", "i stride")
+	g.text("weigh"+t.suffix, "adds the sum of w[j] times row j of v to acc, for n rows of d "+t.doc+" elements, stride bytes apart.",
+		"(acc, w *float32, v "+t.ptr+", n, d, stride int)", "p acc", "p w", "p v", "n n", "i d", "i stride")
 	g.labels++
 	l = g.labels
 	// A block of four vectors of acc stays in registers over all rows; the chain of each element is ascending in j.
@@ -499,6 +541,14 @@ func (g *gen) scores() {
 			if masked {
 				g.load(true, at(4*g.width*i, "R9"), g.reg(1))
 				g.p("VFMADD231PS %s, %s, %s", g.reg(1), g.reg(0), g.reg(8+i))
+				continue
+			}
+			if narrow {
+				g.widen(t, at(2*g.width*i, "R9"), 1+i)
+				if 2*g.width*i%64 == 0 {
+					g.p("PREFETCHT0 %d(R9)", ahead+2*g.width*i)
+				}
+				g.p("VFMADD231PS %s, %s, %s", g.reg(1+i), g.reg(0), g.reg(8+i))
 				continue
 			}
 			g.p("VFMADD231PS %s, %s, %s", at(4*g.width*i, "R9"), g.reg(0), g.reg(8+i))
@@ -520,15 +570,17 @@ func (g *gen) scores() {
 		g.p("JLT %sEnd%d", name, l)
 		pass(name, v, false)
 		g.p("ADDQ $%d, DI", 4*v*g.width)
-		g.p("ADDQ $%d, DX", 4*v*g.width)
+		g.p("ADDQ $%d, DX", t.size*v*g.width)
 		g.p("SUBQ $%d, BX", v*g.width)
 		g.p("JMP %s%d", name, l)
 		g.label("%sEnd%d", name, l)
 	}
-	g.p("TESTQ BX, BX")
-	g.p("JZ end%d", l)
-	tailMask("BX")
-	pass("last", 1, true)
+	if !narrow {
+		g.p("TESTQ BX, BX")
+		g.p("JZ end%d", l)
+		tailMask("BX")
+		pass("last", 1, true)
+	}
 	g.label("end%d", l)
 	g.done()
 }
