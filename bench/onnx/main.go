@@ -1,5 +1,9 @@
 // Command onnx runs models on this library and on ONNX Runtime, in one process and in turn, and prints the ratio of their times and the
-// largest difference of their results. install.sh fetches the runtime and the models.
+// largest difference of their results, and the time to load and the peak of memory, each of which it takes from a process of its own.
+// install.sh fetches the runtime and the models.
+//
+// The turns are batches of runs. Both libraries keep their threads spinning for some time after a run, which would take the processors
+// from the other one; so before each batch the process waits until it is at rest, and the first run of a batch does not count.
 //
 //	go run ./onnx -dir onnx-peer -magika ../../shared/data/magika/model.onnx -threads 1,2 -json
 package main
@@ -15,17 +19,20 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/tessera-go/tessera/backends"
 	_ "github.com/tessera-go/tessera/backends/cpu"
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/models/image"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
@@ -51,7 +58,7 @@ type result struct {
 	Difference  float64 `json:"difference"` // largest, as a part of the output's range
 	OursLoad    float64 `json:"ours_load_ms"`
 	ORTLoad     float64 `json:"ort_load_ms"`
-	OursMemory  int64   `json:"ours_bytes"` // growth of the process by loading and the first run
+	OursMemory  int64   `json:"ours_bytes"` // peak, over what the process had before loading, to the end of the first run
 	ORTMemory   int64   `json:"ort_bytes"`
 	Eager       string  `json:"eager,omitempty"`
 	Repetitions int     `json:"repetitions"`
@@ -68,18 +75,20 @@ func main() {
 		seconds = flag.Float64("seconds", 3, "time for each model and number of threads")
 		asJSON  = flag.Bool("json", false, "print JSON, a line a model")
 		profile = flag.Bool("profile", false, "print our time by node instead")
+		load    = flag.String("load", "", "\"ours\" or \"ort\": load, run once, and print time and memory; what the command calls itself with")
 	)
 	flag.Parse()
 	if *lib == "" {
 		*lib = filepath.Join(*dir, "libonnxruntime.so")
 	}
-	ort.SetSharedLibraryPath(*lib)
-	check(ort.InitializeEnvironment())
-	defer ort.DestroyEnvironment()
+	if *load != "ours" {
+		ort.SetSharedLibraryPath(*lib)
+		check(ort.InitializeEnvironment())
+		defer ort.DestroyEnvironment()
+	}
 
 	at := func(name string) string { return filepath.Join(*dir, name) }
-	resnet := filepath.Join(os.TempDir(), fmt.Sprintf("resnet50-random-%d.onnx", os.Getpid()))
-	defer os.Remove(resnet)
+	resnet := at("resnet50-random.onnx")
 	// Pixels as the models want them: noise would make networks that end in decisions (maxima, sigmoids far from 1/2) compare rounding.
 	raw := image.Format{Channels: 4, Last: true}
 	signed := image.Format{Last: true, Scale: 1 / 127.5, Mean: []float32{1}}
@@ -115,10 +124,22 @@ func main() {
 				check(printProfile(s, n))
 				continue
 			}
+			if *load != "" {
+				l, err := measureLoad(s, n, *load == "ort")
+				check(err)
+				check(json.NewEncoder(os.Stdout).Encode(l))
+				return
+			}
 			r, err := compare(s, n, *seconds)
 			if err != nil {
 				log.Fatalf("%s: %v", s.name, err)
 			}
+			args := []string{"-dir", *dir, "-lib", *lib, "-magika", *magika, "-only", s.name, "-threads", t}
+			ours, err := loadElsewhere(append(args, "-load", "ours"))
+			check(err)
+			theirs, err := loadElsewhere(append(args, "-load", "ort"))
+			check(err)
+			r.OursLoad, r.OursMemory, r.ORTLoad, r.ORTMemory = ours.MS, ours.Peak, theirs.MS, theirs.Peak
 			ratios = append(ratios, r.Ratio)
 			if *asJSON {
 				check(json.NewEncoder(os.Stdout).Encode(r))
@@ -146,54 +167,145 @@ func check(err error) {
 // compare runs both in turn and takes medians.
 func compare(s subject, threads int, seconds float64) (result, error) {
 	r := result{Model: s.name, Threads: threads}
-	rng := rand.New(rand.NewPCG(1, 2))
-	before, start := resident(), time.Now()
-	theirs, err := openORT(s, threads, rng)
+	in, err := s.input()
+	if err != nil {
+		return r, err
+	}
+	theirs, err := openORT(s, in, threads)
 	if err != nil {
 		return r, err
 	}
 	defer theirs.close()
-	r.ORTLoad = ms(start)
 	if err := theirs.run(); err != nil {
 		return r, err
 	}
-	r.ORTMemory = resident() - before
-
-	before, start = resident(), time.Now()
-	ours, err := openOurs(s, threads, false)
+	ours, err := openOurs(s, in, threads, false)
 	if err != nil {
 		return r, err
 	}
 	defer ours.close()
-	if err := ours.prepare(theirs.input()); err != nil {
-		return r, err
-	}
-	r.OursLoad = ms(start)
 	if err := ours.run(); err != nil {
 		return r, err
 	}
-	r.OursMemory = resident() - before
 	r.Eager = ours.s.Eager()
 	if r.Difference, err = difference(ours, theirs); err != nil {
 		return r, err
 	}
 	var a, b []float64
-	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); len(a) < 5 || time.Now().Before(end); {
-		start := time.Now()
-		if err := ours.run(); err != nil {
+	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); len(a) < 3 || time.Now().Before(end); {
+		if a, err = batch(a, ours.run); err != nil {
 			return r, err
 		}
-		a = append(a, ms(start))
-		start = time.Now()
-		if err := theirs.run(); err != nil {
+		if b, err = batch(b, theirs.run); err != nil {
 			return r, err
 		}
-		b = append(b, ms(start))
 	}
-	r.Repetitions = len(a)
+	r.Repetitions = min(len(a), len(b))
 	r.Ours, r.ORT, r.OursBest, r.ORTBest = median(a), median(b), slices.Min(a), slices.Min(b)
 	r.Ratio = r.Ours / r.ORT
 	return r, nil
+}
+
+// batch adds the times in milliseconds of some runs.
+func batch(times []float64, run func() error) ([]float64, error) {
+	const length = 80 // milliseconds
+	rest()
+	if err := run(); err != nil {
+		return nil, err
+	}
+	for begin := time.Now(); ; {
+		start := time.Now()
+		if err := run(); err != nil {
+			return nil, err
+		}
+		times = append(times, ms(start))
+		if ms(begin) > length {
+			return times, nil
+		}
+	}
+}
+
+// rest waits until the process uses hardly any processor time: until threads that wait for work have gone to sleep.
+func rest() {
+	const step = 3 * time.Millisecond
+	for range 100 {
+		before := processorTime()
+		time.Sleep(step)
+		if processorTime()-before < step/10 {
+			return
+		}
+	}
+}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// loaded is what loading a model and its first run cost.
+type loaded struct {
+	MS   float64 `json:"ms"`   // loading
+	Peak int64   `json:"peak"` // bytes, over what the process had before
+}
+
+func measureLoad(s subject, threads int, theirs bool) (loaded, error) {
+	in, err := s.input()
+	if err != nil {
+		return loaded{}, err
+	}
+	runtime.GC()
+	before, start := status("VmRSS"), time.Now()
+	var l loaded
+	if theirs {
+		p, err := openORT(s, in, threads)
+		if err != nil {
+			return l, err
+		}
+		l.MS = ms(start)
+		if err := p.run(); err != nil {
+			return l, err
+		}
+	} else {
+		o, err := openOurs(s, in, threads, false)
+		if err != nil {
+			return l, err
+		}
+		l.MS = ms(start)
+		if err := o.run(); err != nil {
+			return l, err
+		}
+	}
+	l.Peak = status("VmHWM") - before
+	return l, nil
+}
+
+// loadElsewhere runs this command with the arguments, some times over, and returns the median of the times and the least peak.
+func loadElsewhere(args []string) (loaded, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return loaded{}, err
+	}
+	var times []float64
+	var best loaded
+	for i := range 3 {
+		out, err := exec.Command(self, args...).Output()
+		if err != nil {
+			return loaded{}, fmt.Errorf("%v: %w", args, err)
+		}
+		var l loaded
+		if err := json.Unmarshal(out, &l); err != nil {
+			return loaded{}, err
+		}
+		times = append(times, l.MS)
+		if i == 0 || l.Peak < best.Peak {
+			best.Peak = l.Peak
+		}
+	}
+	best.MS = median(times)
+	return best, nil
 }
 
 func ms(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }
@@ -204,28 +316,59 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// resident returns the memory of the process.
-func resident() int64 {
-	runtime.GC()
-	text, err := os.ReadFile("/proc/self/statm")
+// status returns a field of the process's status, in bytes.
+func status(field string) int64 {
+	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
 	}
-	var size, pages int64
-	fmt.Sscan(string(text), &size, &pages)
-	return pages * int64(os.Getpagesize())
+	for _, line := range strings.Split(string(text), "\n") {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			var kb int64
+			fmt.Sscan(rest, &kb)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// input returns what the model is run on: bytes, or a picture.
+func (s *subject) input() (tensor.Tensor, error) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	if len(s.dims) == 2 {
+		t := tensor.New(tensor.I32, s.dims...)
+		v := tensor.Data[int32](&t)
+		for i := range v {
+			v[i] = rng.Int32N(257)
+		}
+		return t, nil
+	}
+	t := tensor.New(tensor.F32, s.dims...)
+	w, h := s.dims[3], s.dims[2]
+	if s.format.Last {
+		w, h = s.dims[2], s.dims[1]
+	}
+	for i := range s.dims[0] {
+		one, err := t.Slice(0, i, i+1, 1)
+		if err != nil {
+			return t, err
+		}
+		if err := s.format.Put(one, picture(w, h, rng)); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
 }
 
 // peer is a session of ONNX Runtime.
 type peer struct {
 	s     *ort.DynamicAdvancedSession
 	in    ort.Value
-	given tensor.Tensor
 	names []string
 	outs  []ort.Value
 }
 
-func openORT(s subject, threads int, rng *rand.Rand) (*peer, error) {
+func openORT(s subject, in tensor.Tensor, threads int) (*peer, error) {
 	o, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
@@ -246,35 +389,13 @@ func openORT(s subject, threads int, rng *rand.Rand) (*peer, error) {
 		return nil, err
 	}
 	shape := ort.NewShape()
-	n := 1
 	for _, d := range s.dims {
 		shape = append(shape, int64(d))
-		n *= d
 	}
-	if ins[0].DataType == ort.TensorElementDataTypeInt32 {
-		v := make([]int32, n)
-		for i := range v {
-			v[i] = rng.Int32N(257)
-		}
-		p.given = tensor.Of(v, s.dims...)
-		p.in, err = ort.NewTensor(shape, v)
+	if in.DType == tensor.I32 {
+		p.in, err = ort.NewTensor(shape, tensor.Data[int32](&in))
 	} else {
-		v := make([]float32, n)
-		p.given = tensor.Of(v, s.dims...)
-		w, h := s.dims[3], s.dims[2]
-		if s.format.Last {
-			w, h = s.dims[2], s.dims[1]
-		}
-		for i := range s.dims[0] {
-			one, err := p.given.Slice(0, i, i+1, 1)
-			if err != nil {
-				return nil, err
-			}
-			if err := s.format.Put(one, picture(w, h, rng)); err != nil {
-				return nil, err
-			}
-		}
-		p.in, err = ort.NewTensor(shape, v)
+		p.in, err = ort.NewTensor(shape, tensor.Data[float32](&in))
 	}
 	return p, err
 }
@@ -297,8 +418,6 @@ func picture(w, h int, rng *rand.Rand) stdimage.Image {
 	}
 	return img
 }
-
-func (p *peer) input() tensor.Tensor { return p.given }
 
 func (p *peer) run() error {
 	for i := range p.outs {
@@ -329,7 +448,7 @@ type own struct {
 	out map[string]onnx.Value
 }
 
-func openOurs(s subject, threads int, profile bool) (*own, error) {
+func openOurs(s subject, in tensor.Tensor, threads int, profile bool) (*own, error) {
 	b, err := backends.Open("cpu", fmt.Sprintf("threads=%d", threads))
 	if err != nil {
 		return nil, err
@@ -339,13 +458,12 @@ func openOurs(s subject, threads int, profile bool) (*own, error) {
 		return nil, err
 	}
 	session, err := onnx.NewSession(context.Background(), m, onnx.Options{Backends: []backends.Backend{b}, Profile: profile})
-	return &own{b: b, m: m, s: session}, err
-}
-
-func (o *own) prepare(t tensor.Tensor) error {
-	name := o.s.Inputs()[0].Name
-	o.in = map[string]onnx.Value{name: onnx.Of(t)}
-	return o.s.Prepare(context.Background(), map[string]tensor.Spec{name: t.Spec})
+	if err != nil {
+		return nil, err
+	}
+	name := session.Inputs()[0].Name
+	o := &own{b: b, m: m, s: session, in: map[string]onnx.Value{name: onnx.Of(in)}}
+	return o, session.Prepare(context.Background(), map[string]tensor.Spec{name: in.Spec})
 }
 
 func (o *own) run() (err error) {
@@ -386,33 +504,29 @@ func difference(a *own, b *peer) (float64, error) {
 }
 
 func printProfile(s subject, threads int) error {
-	o, err := openOurs(s, threads, true)
+	in, err := s.input()
+	if err != nil {
+		return err
+	}
+	o, err := openOurs(s, in, threads, true)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	p, err := openORT(s, threads, rand.New(rand.NewPCG(1, 2)))
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	if err := o.prepare(p.input()); err != nil {
-		return err
-	}
 	for range 10 {
 		if err := o.run(); err != nil {
 			return err
 		}
 	}
-	const peak = 175 // GFLOP/s of one core of the reference machine
-	fmt.Println(s.name, threads, "threads")
+	peak := gemm.Peak(gemm.F32, threads, nil)
+	fmt.Printf("%s, %d threads, peak %.0f GFLOP/s\n", s.name, threads, peak)
 	total := time.Duration(0)
 	for _, n := range o.s.Executable().Profile() {
 		total += n.Time
 	}
 	for _, n := range o.s.Executable().Profile() {
 		fmt.Printf("%9.1f us %5.1f %%  %-16s %7.1f GFLOP/s %3.0f %% of peak %6.1f GB/s  %s\n", float64(n.Time.Microseconds())/float64(n.Calls),
-			100*float64(n.Time)/float64(total), n.Op, n.GFLOPS(), 100*n.GFLOPS()/float64(peak*threads), n.GBps(), n.Name)
+			100*float64(n.Time)/float64(total), n.Op, n.GFLOPS(), 100*n.GFLOPS()/peak, n.GBps(), n.Name)
 	}
 	return nil
 }
