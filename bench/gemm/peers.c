@@ -92,13 +92,12 @@ static const char *(*core_name)(void);
 int blas_open(int which) {
 	void *lib;
 	if (which == 0) {
-		// Debian's 0.3.21 does not know recent processors and falls back to a Prescott; tell it the nearest that it knows.
-		if (!getenv("OPENBLAS_CORETYPE")) {
-			if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
-				setenv("OPENBLAS_CORETYPE", "SKYLAKEX", 1);
-			else if (__builtin_cpu_supports("avx2"))
-				setenv("OPENBLAS_CORETYPE", "HASWELL", 1);
-		}
+		// Debian's 0.3.21 does not know recent processors and falls back to a Prescott or to AVX2; tell it the nearest that it
+		// knows, whatever the environment says, which on a build machine may hold it to something common.
+		if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+			setenv("OPENBLAS_CORETYPE", "SKYLAKEX", 1);
+		else if (__builtin_cpu_supports("avx2"))
+			setenv("OPENBLAS_CORETYPE", "HASWELL", 1);
 		unsetenv("OPENBLAS_L2_SIZE");
 		lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
 		if (!lib) return 1;

@@ -31,13 +31,14 @@ type product struct {
 	mp, np, kp int
 
 	bl           blocking
+	height       int // rows of a strip at most
 	strips       int
 	low, rem     int // the first rem strips have low+1 rows, the others low
 	panels, tail int // panels of the part, columns of the last one
 	gn           int // blocks of C side by side
 
 	packA, packB, packTail bool
-	localA, localB         bool // workers pack strips of A, or panels of B, just before they use them
+	localA, localB         bool // workers copy strips of A, or pack panels of B, just before they use them
 	axpy                   bool // one row against a row-major B
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
@@ -78,7 +79,7 @@ func (p *product) packedRow(s int) int {
 
 // cutRows divides rows into strips of nearly equal height: a rest of one or two rows would run at a fraction of the speed.
 func (p *product) cutRows(rows int) {
-	p.strips = ceilDiv(rows, p.kern.mr)
+	p.strips = ceilDiv(rows, p.height)
 	p.low, p.rem = rows/p.strips, rows%p.strips
 }
 
@@ -101,6 +102,11 @@ func (p *product) run(w *Workspace) error {
 		p.a = Matrix{Rows: p.m, Cols: p.k, RowStride: p.k, ColStride: 1, typ: F32}
 	}
 	p.choosePacking(in)
+	p.height = kern.mr
+	if p.pa == nil && !p.packA && !p.localA && p.rowsConflict(in) {
+		// As many rows as leave their sets room for lines of B and C; the multiply-adds of fewer rows still fill the pipes.
+		p.height = min(kern.mr, max(in.L1DWays-2, 4))
+	}
 	mS, nS, kS := p.m, p.n, p.k
 	limit := kn.packLimit / 4 * kr // values of k and rows or columns
 	// Parts: rows and columns are divided first where that repeats no packing, k where both operands are packed.
@@ -122,7 +128,7 @@ func (p *product) run(w *Workspace) error {
 		p.cutRows(mS)
 		aOff = l.region(p.packedRow(p.strips), ceilDiv(kS, kr), 4)
 	}
-	if kern.acc == S32 && p.pa == nil && !p.localA {
+	if kern.acc == S32 && p.pa == nil {
 		rowOff = l.region(mS, 4)
 	}
 	if p.packB {
@@ -136,8 +142,7 @@ func (p *product) run(w *Workspace) error {
 	workers := par.Workers(p.threads, maxInt)
 	p.privateStep, p.widenBytes, p.stripBytes = 0, 0, 0
 	if p.localA {
-		// One chunk of a strip, and what its rows start from.
-		p.stripBytes = maxChunk(kn)*4*stepRows(kern.mr) + 64
+		p.stripBytes = kern.mr * rowPitch(maxChunk(kn))
 	}
 	if p.widen || p.localB {
 		// One chunk of B, and its column sums in the last 16 KiB.
@@ -167,27 +172,23 @@ func (p *product) run(w *Workspace) error {
 		p.sums, p.rowInit = w.at(sumOff), w.at(rowOff)
 	}
 
-	if kern.acc == S32 && p.pa == nil && !p.packA && !p.localA {
-		for i := range p.m {
-			*(*int32)(unsafe.Add(p.rowInit, i*4)) = -128 * rowSum(p.a.at(i, 0), p.k)
-		}
-	}
 	for p.n0 = 0; p.n0 < p.n; p.n0 += nS {
 		p.np = min(nS, p.n-p.n0)
 		for p.k0 = 0; p.k0 < p.k; p.k0 += kS {
 			p.kp = min(kS, p.k-p.k0)
 			for p.m0 = 0; p.m0 < p.m; p.m0 += mS {
 				p.mp = min(mS, p.m-p.m0)
-				p.part(in, p.m0 == 0)
+				p.part(in, p.n0 == 0, p.m0 == 0)
 			}
 		}
 	}
 	return nil
 }
 
-// part packs what is to be packed and computes one part; newB says whether B has changed since the last one.
-func (p *product) part(in *cpuinfo.Info, newB bool) {
-	nr := p.kern.b.nr
+// part packs what is to be packed and computes one part; newA says whether these rows of A are seen for the first time, newB
+// whether B has changed since the last part.
+func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
+	kern, nr := p.kern, p.kern.b.nr
 	p.cutRows(p.mp)
 	p.panels = ceilDiv(p.np, nr)
 	p.tail = p.np - (p.panels-1)*nr
@@ -221,7 +222,7 @@ func (p *product) part(in *cpuinfo.Info, newB bool) {
 
 	p.aItems = 0
 	items := 0
-	if p.packA {
+	if p.packA || kern.a.flip() != 0 && p.pa == nil && newA {
 		p.aItems = p.strips
 		items = p.strips
 	}
@@ -259,43 +260,43 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	}
 	p.localA = false
 	if p.pa == nil {
-		p.packA = p.kern.a != aF32 || p.a.typ != F32 || p.wantPackedA(in)
-		direct := p.a.typ == p.kern.a.elem || p.a.typ == BF16 && p.kern.a == aF32
-		if p.packA && p.a.typ == S8 && p.kern.a == aS8 && p.a.ColStride == 1 && p.k%4 == 0 && p.m < 4 {
-			p.packA = false // groups lie in place
-		}
-		if p.packA && p.a.ColStride == 1 && direct && transposeWide != nil && p.m > p.kern.mr {
-			// A worker packs into memory that stays in L1, which costs less than passing all of A through L2 once.
-			p.packA, p.localA = false, true
+		f := p.kern.a
+		direct := p.a.typ == f.elem
+		convert := f.elem == F32 && !direct || f.elem == S8 && p.a.typ == U8
+		switch inPlace := direct && (f.kr == 1 || p.a.ColStride == 1 && p.k%f.kr == 0); {
+		case p.a.ColStride == 1 && (direct || convert):
+			p.localA = !inPlace // rows are copied, a chunk of a strip at a time, when the kernel cannot read them as they lie
+		default:
+			p.packA = !inPlace || p.wantPackedA(in)
 		}
 	}
 }
 
-// wantPackedA says whether copying a float32 A pays. A kernel reads A from any strides, so it is a matter of caches only.
+// rowsConflict says whether the rows of a strip compete for the sets of L1, as they do when their distance is a multiple of a
+// large power of two.
+func (p *product) rowsConflict(in *cpuinfo.Info) bool {
+	const period = 4096 // bytes after which sets repeat, for all L1 caches of 64 sets
+	size := p.a.typ.Size()
+	pitch := p.a.RowStride * size
+	gap := pitch & -pitch // largest power of two that divides it
+	if gap == 0 || gap >= period {
+		gap = period
+	}
+	kc := min(p.k, p.kn.kcMax*p.kern.a.kr)
+	rows := min(p.m, p.kern.mr)
+	ways := rows * ceilDiv(kc*p.a.ColStride*size, gap) * gap / period
+	return ways > in.L1DWays*2/3
+}
+
+// wantPackedA says whether copying a float32 A whose rows are not side by side pays. A kernel reads A from any strides, so it
+// is a matter of caches only.
 func (p *product) wantPackedA(in *cpuinfo.Info) bool {
-	panels := ceilDiv(p.n, p.kern.b.nr)
-	kc := min(p.k, p.kn.kcMax)
-	if p.a.ColStride == 1 || p.a.ColStride < p.a.RowStride {
-		if panels < p.kn.aPackReuse {
-			return false
-		}
-		if p.kern.fast != nil && p.m >= 4 {
-			return true
-		}
-		// The rows of a strip compete for the sets of L1 when their distance is a multiple of a large power of two.
-		const period = 4096 // bytes after which sets repeat, for all L1 caches of 64 sets
-		pitch := p.a.RowStride * 4
-		gap := pitch & -pitch // largest power of two that divides it
-		if gap == 0 || gap >= period {
-			gap = period
-		}
-		rows := min(p.m, p.kern.mr)
-		ways := rows * ceilDiv(kc*p.a.ColStride*4, gap) * gap / period
-		return ways > in.L1DWays*2/3
+	if p.a.ColStride < p.a.RowStride {
+		return p.rowsConflict(in) && ceilDiv(p.n, p.kern.b.nr) >= p.kn.aPackReuse
 	}
 	// The three gates of a column-major A: each step a new page, more of them than stay cached, and enough reuse.
 	pitch := p.a.ColStride * 4
-	return pitch >= p.kn.aPackStride && pitch > p.kn.aPackSpan/kc && panels >= p.kn.aPackPanels
+	return pitch >= p.kn.aPackStride && pitch > p.kn.aPackSpan/min(p.k, p.kn.kcMax) && ceilDiv(p.n, p.kern.b.nr) >= p.kn.aPackPanels
 }
 
 // Do runs one item of the packing phase or one block of the computing phase.
@@ -311,6 +312,10 @@ func (p *product) Do(worker, job int) {
 	}
 	if job < p.aItems {
 		row, h := p.strip(job)
+		if !p.packA {
+			sumRows(unsafe.Add(p.rowInit, row*4), &p.a, p.m0+row, h)
+			return
+		}
 		dst := unsafe.Add(p.aPacked, p.packedRow(job)*ceilDiv(p.kp, p.kern.a.kr)*4)
 		packStrip(dst, &p.a, p.kern, p.m0+row, h, p.k0, p.kp)
 		if p.kern.a.flip() != 0 {
@@ -384,17 +389,13 @@ func (p *product) compute(worker, job int) {
 						args.fold += 128
 					}
 				}
-				if t0 == 0 && kern.a.flip() != 0 && !p.localA {
+				if t0 == 0 && kern.a.flip() != 0 {
 					args.rows = p.addrRows(row)
 				}
 			}
 			if p.localA {
-				args.a, args.ars, args.acs = strip, 4, 4*stepRows(h)
-				packStrip(strip, &p.a, kern, p.m0+row, h, p.k0+t0*kr, min(kc*kr, p.kp-t0*kr))
-				if kern.a.flip() != 0 {
-					args.rows = unsafe.Add(strip, p.stripBytes-64)
-					rowSums(args.rows, strip, h, kc)
-				}
+				args.a, args.ars, args.acs = strip, rowPitch(kc), 4
+				p.copyStrip(strip, args.ars, p.m0+row, h, p.k0+t0*kr, min(kc*kr, p.kp-t0*kr))
 			} else {
 				args.a, args.ars, args.acs = p.addrA(s, row, h, t0)
 			}
@@ -405,7 +406,7 @@ func (p *product) compute(worker, job int) {
 			}
 			if kern.fast != nil {
 				p.lookAhead(args, p0, p1, t0, kc, s-s0)
-				if p.localA {
+				if p.pa == nil && !p.packA {
 					next, t := s+1, t0
 					if next == s1 {
 						next, t = s0, t0+kc
@@ -443,10 +444,8 @@ func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
 		n := stepRows(h)
 		return unsafe.Add(base, (p.packedRow(s)*steps+t0*n)*4), 4, 4 * n
 	}
-	if p.kern.a == aS8 {
-		return p.a.at(p.m0+row, p.k0+t0*4), p.a.RowStride, 4
-	}
-	return p.a.at(p.m0+row, p.k0+t0), p.a.RowStride * 4, p.a.ColStride * 4
+	kr, size := p.kern.a.kr, p.a.typ.Size()
+	return p.a.at(p.m0+row, p.k0+t0*kr), p.a.RowStride * size, p.a.ColStride * size * kr
 }
 
 // lookAhead sets what the kernel fetches while it computes strip number s of a block: the part that falls to it of the next

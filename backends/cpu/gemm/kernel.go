@@ -91,6 +91,7 @@ type kernel struct {
 
 	full, half []func(*kargs) // by height 1..mr; half computes only the lower nr/2 columns of a last panel
 	fast       []func(*kargs) // nil, or by height: like full, but both operands must be packed
+	rows       []func(*kargs) // nil, or by height: like full, but B must be packed and the steps of a row of A side by side
 	wide       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP      []int
 
@@ -111,8 +112,13 @@ var (
 func (k *kernel) run(p *kargs, h, panels, tail int) {
 	nr := k.b.nr
 	full := k.full[h]
-	if k.fast != nil && k.fast[h] != nil && p.ars == 4 && p.acs == 4*stepRows(h) && p.bks == k.b.step() {
-		full = k.fast[h]
+	if k.fast != nil && k.fast[h] != nil && p.bks == k.b.step() {
+		switch {
+		case p.acs == 4:
+			full = k.rows[h]
+		case p.ars == 4 && p.acs == 4*stepRows(h):
+			full = k.fast[h]
+		}
 	}
 	if k.wide != nil && h < len(k.wide) && k.wide[h] != nil {
 		w := k.wideP[h]

@@ -19,6 +19,21 @@ var f32AVX512fast = [15]func(*kargs){
 	14: f32AVX512h14x32p,
 }
 
+// f32AVX512rows take B packed and A by rows.
+var f32AVX512rows = [15]func(*kargs){
+	4:  f32AVX512h4x32r,
+	5:  f32AVX512h5x32r,
+	6:  f32AVX512h6x32r,
+	7:  f32AVX512h7x32r,
+	8:  f32AVX512h8x32r,
+	9:  f32AVX512h9x32r,
+	10: f32AVX512h10x32r,
+	11: f32AVX512h11x32r,
+	12: f32AVX512h12x32r,
+	13: f32AVX512h13x32r,
+	14: f32AVX512h14x32r,
+}
+
 // f32AVX512full are the kernels of one panel, by height.
 var f32AVX512full = [15]func(*kargs){
 	1:  f32AVX512h1x32,
@@ -122,6 +137,11 @@ func f32AVX512h4x16(p *kargs)
 //go:noescape
 func f32AVX512h4x32p(p *kargs)
 
+// f32AVX512h4x32r multiplies 4 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h4x32r(p *kargs)
+
 // f32AVX512h5x32 multiplies 5 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -136,6 +156,11 @@ func f32AVX512h5x16(p *kargs)
 //
 //go:noescape
 func f32AVX512h5x32p(p *kargs)
+
+// f32AVX512h5x32r multiplies 5 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h5x32r(p *kargs)
 
 // f32AVX512h6x32 multiplies 6 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -152,6 +177,11 @@ func f32AVX512h6x16(p *kargs)
 //go:noescape
 func f32AVX512h6x32p(p *kargs)
 
+// f32AVX512h6x32r multiplies 6 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h6x32r(p *kargs)
+
 // f32AVX512h7x32 multiplies 7 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -166,6 +196,11 @@ func f32AVX512h7x16(p *kargs)
 //
 //go:noescape
 func f32AVX512h7x32p(p *kargs)
+
+// f32AVX512h7x32r multiplies 7 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h7x32r(p *kargs)
 
 // f32AVX512h8x32 multiplies 8 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -182,6 +217,11 @@ func f32AVX512h8x16(p *kargs)
 //go:noescape
 func f32AVX512h8x32p(p *kargs)
 
+// f32AVX512h8x32r multiplies 8 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h8x32r(p *kargs)
+
 // f32AVX512h9x32 multiplies 9 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -196,6 +236,11 @@ func f32AVX512h9x16(p *kargs)
 //
 //go:noescape
 func f32AVX512h9x32p(p *kargs)
+
+// f32AVX512h9x32r multiplies 9 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h9x32r(p *kargs)
 
 // f32AVX512h10x32 multiplies 10 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -212,6 +257,11 @@ func f32AVX512h10x16(p *kargs)
 //go:noescape
 func f32AVX512h10x32p(p *kargs)
 
+// f32AVX512h10x32r multiplies 10 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h10x32r(p *kargs)
+
 // f32AVX512h11x32 multiplies 11 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -226,6 +276,11 @@ func f32AVX512h11x16(p *kargs)
 //
 //go:noescape
 func f32AVX512h11x32p(p *kargs)
+
+// f32AVX512h11x32r multiplies 11 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h11x32r(p *kargs)
 
 // f32AVX512h12x32 multiplies 12 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -242,6 +297,11 @@ func f32AVX512h12x16(p *kargs)
 //go:noescape
 func f32AVX512h12x32p(p *kargs)
 
+// f32AVX512h12x32r multiplies 12 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h12x32r(p *kargs)
+
 // f32AVX512h13x32 multiplies 13 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -257,6 +317,11 @@ func f32AVX512h13x16(p *kargs)
 //go:noescape
 func f32AVX512h13x32p(p *kargs)
 
+// f32AVX512h13x32r multiplies 13 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h13x32r(p *kargs)
+
 // f32AVX512h14x32 multiplies 14 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -271,3 +336,8 @@ func f32AVX512h14x16(p *kargs)
 //
 //go:noescape
 func f32AVX512h14x32p(p *kargs)
+
+// f32AVX512h14x32r multiplies 14 rows by 32 columns a step, B as f32, B packed, A by rows.
+//
+//go:noescape
+func f32AVX512h14x32r(p *kargs)

@@ -41,7 +41,7 @@ var knobTable = []knob{
 		"steps of k in a chunk at least: below it, loading and storing C shows"},
 	{func(k *knobs) *int { return &k.kcMax }, "TESSERA_KC_MAX", 512, 8, 1 << 20,
 		"steps of k in a chunk at most: 512 steps already hide C, and more push B out of L2"},
-	{func(k *knobs) *int { return &k.stripPercent }, "TESSERA_STRIP_PERCENT", 50, 1, 90,
+	{func(k *knobs) *int { return &k.stripPercent }, "TESSERA_STRIP_PERCENT", 75, 1, 90,
 		"share of L1 for a strip of A: the rest is for the stream of B and lines of C"},
 	{func(k *knobs) *int { return &k.bPercent }, "TESSERA_B_PERCENT", 40, 1, 90, "share of L2 for a chunk of B"},
 	{func(k *knobs) *int { return &k.cPercent }, "TESSERA_C_PERCENT", 30, 1, 90, "share of L2 for a block of C"},

@@ -171,7 +171,10 @@ var (
 	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32.
 	transposeWiden *[17]func(dst, src unsafe.Pointer, lead, n, step int)
 	widenRow       func(dst []float32, src unsafe.Pointer, t Type)
-	sumGroups      func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
+	flipLines      func(dst, src unsafe.Pointer, n int) // copies n bytes, a multiple of 64, with their top bits inverted
+	// sumBytes32 writes the sums of h rows, lead bytes apart, of n bytes, a multiple of 32.
+	sumBytes32 func(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+	sumGroups  func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
 )
 
 // packStrip packs h rows of A from row on, depth values of k from k0 on, as the kernel reads them: for each step the groups of
@@ -206,6 +209,45 @@ func packStrip(dst unsafe.Pointer, a *Matrix, kern *kernel, row, h, k0, depth in
 				out[(t/2*p.width+i)*2+t%2] = v
 			}
 		}
+	}
+}
+
+// rowPitch returns the bytes between the copied rows of a strip, kc steps each: an odd number of cache lines, so that the rows
+// take different sets of L1.
+func rowPitch(kc int) int { return (ceilDiv(kc, 16) | 1) * 64 }
+
+// copyStrip copies depth values of k from k0 on of h rows, which are contiguous in A, as the kernel reads rows: f32, or groups
+// of four bytes of which the last is filled up with zeros.
+func (p *product) copyStrip(dst unsafe.Pointer, pitch, row, h, k0, depth int) {
+	f, size := p.kern.a, p.a.typ.Size()
+	for i := range h {
+		d, s := unsafe.Add(dst, i*pitch), p.a.at(row+i, k0)
+		switch {
+		case f.elem == F32 && p.a.typ != F32:
+			p.vec.fromHalf(unsafe.Slice((*float32)(d), depth), s, p.a.typ)
+			continue
+		case f.elem == S8 && p.a.typ == U8:
+			flipBytes(d, s, depth)
+		default:
+			copy(unsafe.Slice((*byte)(d), depth*size), unsafe.Slice((*byte)(s), depth*size))
+		}
+		if depth%f.kr != 0 {
+			n := depth * size
+			clear(unsafe.Slice((*byte)(unsafe.Add(d, n)), roundUp(n, 4)-n))
+		}
+	}
+}
+
+// flipBytes copies n bytes with their top bits inverted.
+func flipBytes(dst, src unsafe.Pointer, n int) {
+	done := 0
+	if flipLines != nil && n >= 64 {
+		done = n &^ 63
+		flipLines(dst, src, done)
+	}
+	out, in := unsafe.Slice((*uint8)(dst), n), unsafe.Slice((*uint8)(src), n)
+	for i := done; i < n; i++ {
+		out[i] = in[i] ^ 0x80
 	}
 }
 
@@ -305,20 +347,29 @@ func rowSums(rows, strip unsafe.Pointer, h, steps int) {
 	}
 }
 
-// rowSum adds n bytes that lie side by side.
-func rowSum(src unsafe.Pointer, n int) int32 {
-	var sum int32
+// sumRows writes what the sums of h rows of A, contiguous s8 or u8, start from: -128 times the sum of the row as signed values.
+func sumRows(rows unsafe.Pointer, a *Matrix, row, h int) {
+	out := unsafe.Slice((*int32)(rows), h)
+	src, k := a.at(row, 0), a.Cols
 	done := 0
-	if sumGroups != nil && n >= 32 {
-		var lanes [8]int32
-		sumGroups(unsafe.Pointer(&lanes), src, n/32, 32, 8, false)
-		for _, v := range lanes {
-			sum += v
+	clear(out)
+	if sumBytes32 != nil && k >= 32 {
+		done = k &^ 31
+		sumBytes32(rows, src, a.RowStride, h, done, a.typ == U8)
+	}
+	for i := range out {
+		sum := out[i]
+		tail := unsafe.Slice((*uint8)(unsafe.Add(src, i*a.RowStride)), k)[done:]
+		if a.typ == U8 {
+			for _, v := range tail {
+				sum += int32(v)
+			}
+			sum -= 128 * int32(k)
+		} else {
+			for _, v := range tail {
+				sum += int32(int8(v))
+			}
 		}
-		done = n &^ 31
+		out[i] = -128 * sum
 	}
-	for _, v := range unsafe.Slice((*int8)(src), n)[done:] {
-		sum += int32(v)
-	}
-	return sum
 }

@@ -43,6 +43,16 @@ func copyRowsAVX2(dst, src unsafe.Pointer, bytes, pitch, n int)
 //go:noescape
 func sumGroupsAVX2(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
 
+// flipLinesAVX2 copies n bytes, a multiple of 64, with their top bits inverted.
+//
+//go:noescape
+func flipLinesAVX2(dst, src unsafe.Pointer, n int)
+
+// sumBytes32AVX2 writes the sums of h rows, lead bytes apart, of n bytes, a multiple of 32.
+//
+//go:noescape
+func sumBytes32AVX2(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+
 // transposeAVX512h9 moves 9 rows, lead bytes apart, of n 4-byte elements into a panel; n is a multiple of 4.
 //
 //go:noescape

@@ -160,6 +160,69 @@ done:
 	VZEROUPPER
 	RET
 
+// func flipLinesAVX2(dst, src unsafe.Pointer, n int)
+TEXT ·flipLinesAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVL $0x80808080, AX
+	VMOVD AX, X2
+	VPBROADCASTD X2, Y2
+loop:
+	VPXOR (SI), Y2, Y0
+	VPXOR 32(SI), Y2, Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	SUBQ $64, CX
+	JG loop
+	VZEROUPPER
+	RET
+
+// func sumBytes32AVX2(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+TEXT ·sumBytes32AVX2(SB), NOSPLIT, $0-41
+	MOVQ sums+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ lead+16(FP), DX
+	MOVQ h+24(FP), R8
+	MOVQ n+32(FP), R9
+	MOVBLZX unsigned+40(FP), AX
+	VPXOR Y15, Y15, Y15
+	VPXOR Y14, Y14, Y14 // what the bytes are flipped with
+	XORQ R10, R10 // what flipping added
+	TESTL AX, AX
+	JNE row
+	MOVL $0x80808080, AX
+	VMOVD AX, X14
+	VPBROADCASTD X14, Y14
+	MOVQ R9, R10
+	SHLQ $7, R10
+row:
+	MOVQ SI, AX
+	MOVQ R9, CX
+	VPXOR Y0, Y0, Y0
+line:
+	VPXOR (AX), Y14, Y1
+	VPSADBW Y15, Y1, Y1
+	VPADDQ Y1, Y0, Y0
+	ADDQ $32, AX
+	SUBQ $32, CX
+	JG line
+	VEXTRACTI128 $1, Y0, X1
+	VPADDQ X1, X0, X0
+	VPSRLDQ $8, X0, X1
+	VPADDQ X1, X0, X0
+	VMOVQ X0, AX
+	SUBQ R10, AX
+	MOVL AX, (DI)
+	ADDQ $4, DI
+	ADDQ DX, SI
+	DECQ R8
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func transposeAVX512h9(dst, src unsafe.Pointer, lead, n, step int)
 TEXT ·transposeAVX512h9(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI

@@ -7,6 +7,7 @@ import "github.com/tessera-go/tessera/internal/cpuinfo"
 func init() {
 	if isa, _ := cpuinfo.Pinned(); isa >= cpuinfo.AVX2 {
 		transpose8, copyRows, sumGroups = transpose8AVX2, copyRowsAVX2, sumGroupsAVX2
+		flipLines, sumBytes32 = flipLinesAVX2, sumBytes32AVX2
 		widenRow = vecFor(isa).fromHalf
 		if isa >= cpuinfo.AVX512 {
 			transposeWide, transposeWiden = &transposesAVX512, &transposeWidensAVX512

@@ -167,7 +167,7 @@ func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
 		return nil, err
 	}
 	p := &PackedA{kern: e.main, typ: a.typ, m: a.Rows, k: a.Cols}
-	cut := product{kern: p.kern}
+	cut := product{kern: p.kern, height: p.kern.mr}
 	if p.m > 0 {
 		cut.cutRows(p.m)
 	}

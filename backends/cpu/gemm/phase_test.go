@@ -23,7 +23,7 @@ func TestPhases(t *testing.T) {
 		o.Workspace = ws
 		A := Of(x, n, n)
 		kern := find(isas()[len(isas())-1], aF32, format{F32, 0, 1})
-		cut := product{kern: kern}
+		cut := product{kern: kern, height: kern.mr}
 		cut.cutRows(n)
 		tests := []struct {
 			name string

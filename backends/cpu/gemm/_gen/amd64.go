@@ -99,19 +99,35 @@ type family512 struct {
 	b    string // f32, bf16 (pairs), f16, dot8, dotbf16
 }
 
+// aForm is how a kernel finds A.
+type aForm int
+
+const (
+	anyStrides aForm = iota
+	packedA
+	rowsA
+)
+
 // kernel512 emits one kernel: h rows, nv vectors of 16 columns in each of np panels.
 //
-// A fast kernel takes A and B packed, with the steps that packing gives them as constants, and lets most multiply-adds
+// A packed kernel takes A and B packed, with the steps that packing gives them as constants, and lets most multiply-adds
 // broadcast their element of A from memory themselves: address and multiply-add are then one micro-operation, which leaves
 // more of the front end to the other hyperthread. Broadcasts through a register keep the loads at two a cycle; with an index
-// register the processor splits the two again, so kernels for any strides always use a register.
-func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
+// register the processor splits the two again, so kernels for other strides always use a register.
+//
+// A row kernel takes B packed and A as rows whose steps lie side by side.
+func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
+	fast := form != anyStrides
 	cols := nv * 16
 	name := fmt.Sprintf("%sAVX512h%dx%d", fam.name, h, cols*np)
 	how := "A and B by any strides"
-	if fast {
+	switch form {
+	case packedA:
 		name += "p"
 		how = "A and B packed"
+	case rowsA:
+		name += "r"
+		how = "B packed, A by rows"
 	}
 	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s, %s.", h, cols*np, fam.b, how))
 	n := nv * np // vectors a row
@@ -137,7 +153,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 	}
 
 	f.p("\tMOVQ p+0(FP), DI")
-	if !fast {
+	if form != packedA {
 		f.strides(h)
 	}
 	if np > 1 { // h <= 3: R10, R11 are free
@@ -246,18 +262,18 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 	}
 	f.p("start:")
 	if fast {
-		f.p("\tMOVQ %d(DI), R8", oAhead)
-		f.p("\tMOVQ %d(DI), R9", oAheadS)
-		f.p("\tADDQ R8, R9")
-		f.p("\tMOVQ R9, %d(DI)", oAhead)
-		f.p("\tMOVQ %d(DI), R9", oNextA)
-		f.p("\tMOVQ %d(DI), R10", oNextAS)
+		f.p("\tMOVQ %d(DI), SI", oAhead)
+		f.p("\tMOVQ %d(DI), DX", oAheadS)
+		f.p("\tADDQ SI, DX")
+		f.p("\tMOVQ DX, %d(DI)", oAhead)
+		f.p("\tMOVQ %d(DI), DX", oNextA)
+		f.p("\tMOVQ %d(DI), CX", oNextAS)
 		f.p("\tADDQ $128, %d(DI)", oNextA)
 		for i := 0; i < h; i++ {
-			f.p("\tPREFETCHT1 (R9)")
-			f.p("\tPREFETCHT1 64(R9)")
+			f.p("\tPREFETCHT1 (DX)")
+			f.p("\tPREFETCHT1 64(DX)")
 			if i+1 < h {
-				f.p("\tADDQ R10, R9")
+				f.p("\tADDQ CX, DX")
 			}
 		}
 	}
@@ -358,6 +374,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 		}
 	}
 	aStep, bStep := 4*((h+7)/8*8), 64*nv
+	if form == rowsA {
+		aStep = 4
+	}
 	fastStep := func(u int) {
 		for v := 0; v < n; v++ {
 			f.p("\tVMOVUPS %d(BX), %s", u*bStep+64*v, breg[v])
@@ -372,13 +391,17 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 		used := 0
 		for i := 0; i < h; i++ {
 			at := u*aStep + 4*i
-			if i*regs/h != (i+1)*regs/h && nv > 1 {
+			if form == rowsA || i*regs/h != (i+1)*regs/h && nv > 1 {
 				a := areg[used%len(areg)]
 				used++
+				from := fmt.Sprintf("%d(AX)", at)
+				if form == rowsA {
+					from = withDisp(rowAddr(i), u*aStep)
+				}
 				if fam.b == "f32" {
-					f.p("\tVBROADCASTSS %d(AX), %s", at, a)
+					f.p("\tVBROADCASTSS %s, %s", from, a)
 				} else {
-					f.p("\tVPBROADCASTD %d(AX), %s", at, a)
+					f.p("\tVPBROADCASTD %s, %s", from, a)
 				}
 				for v := 0; v < n; v++ {
 					f.p("%s", fma(a, breg[v], acc(i, v)))
@@ -415,8 +438,8 @@ func (f *file) kernel512(fam family512, h, nv, np int, fast bool) string {
 		}
 	}
 	if fast {
-		f.p("\tPREFETCHT1 (R8) // of what the worker needs next")
-		f.p("\tADDQ $64, R8")
+		f.p("\tPREFETCHT1 (SI) // of what the worker needs next")
+		f.p("\tADDQ $64, SI")
 		f.p("\tADDQ $%d, AX", unroll*aStep)
 		f.p("\tADDQ $%d, BX", unroll*bStep)
 	}
@@ -804,19 +827,21 @@ func amd64(out string) {
 		{family512{"dotBF16", "dotbf16"}, 14},
 	} {
 		f, tables := &file{}, ""
-		full, half, wide, fast := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
+		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
-			full[h] = f.kernel512(fam.family512, h, 2, 1, false)
-			half[h] = f.kernel512(fam.family512, h, 1, 1, false)
+			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
+			half[h] = f.kernel512(fam.family512, h, 1, 1, anyStrides)
 			if np := wide512(h); np > 1 {
-				wide[h] = f.kernel512(fam.family512, h, 2, np, false)
+				wide[h] = f.kernel512(fam.family512, h, 2, np, anyStrides)
 			}
 			if h >= 4 && fam.b != "bf16" && fam.b != "f16" {
-				fast[h] = f.kernel512(fam.family512, h, 2, 1, true)
+				fast[h] = f.kernel512(fam.family512, h, 2, 1, packedA)
+				rows[h] = f.kernel512(fam.family512, h, 2, 1, rowsA)
 			}
 		}
 		if len(fast) > 0 {
 			tables += table(fam.name+"AVX512fast", "take both operands packed.", fast, fam.mr)
+			tables += table(fam.name+"AVX512rows", "take B packed and A by rows.", rows, fam.mr)
 		}
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
