@@ -222,7 +222,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 
 	p.aItems = 0
 	items := 0
-	if p.packA || kern.a.flip() != 0 && p.pa == nil && newA {
+	if p.packA || kern.b.flip() != 0 && p.pa == nil && newA {
 		p.aItems = p.strips
 		items = p.strips
 	}
@@ -318,7 +318,7 @@ func (p *product) Do(worker, job int) {
 		}
 		dst := unsafe.Add(p.aPacked, p.packedRow(job)*ceilDiv(p.kp, p.kern.a.kr)*4)
 		packStrip(dst, &p.a, p.kern, p.m0+row, h, p.k0, p.kp)
-		if p.kern.a.flip() != 0 {
+		if p.kern.b.flip() != 0 {
 			rowSums(unsafe.Add(p.rowInit, row*4), dst, h, ceilDiv(p.kp, 4))
 		}
 		return
@@ -385,11 +385,11 @@ func (p *product) compute(worker, job int) {
 				// Column sums are those of a chunk when it is packed here, else those of the part.
 				if t0 == 0 || p.localB {
 					args.fold = -int(p.aZero)
-					if kern.a.flip() != 0 && p.a.typ == U8 {
+					if kern.a == aS8 && p.a.typ == U8 {
 						args.fold += 128
 					}
 				}
-				if t0 == 0 && kern.a.flip() != 0 {
+				if t0 == 0 && kern.b.flip() != 0 {
 					args.rows = p.addrRows(row)
 				}
 			}
