@@ -386,4 +386,5 @@ func ladder(out string) {
 		iota += fmt.Sprintf("DATA iota<>+%d(SB)/4, $%d\n", 4*i, i)
 	}
 	f.save(dir, "kernels_amd64", "amd64 && !noasm", iota+"GLOBL iota<>(SB), RODATA|NOPTR, $32\n")
+	ladderARM64(dir)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/rerun"
 )
 
 // TestSeedCounts asserts the counts of packings and the workspaces of the last two stages on 512 x 512 x 512, and what the other
@@ -36,6 +36,9 @@ func TestSeedCounts(t *testing.T) {
 	require.Equal(t, Counts{PacksA: 8, PacksB: 1024, WorkspaceBytes: 132 << 10}, run(Tiled))
 	want := append([]float32(nil), l.c...)
 
+	if testing.Short() {
+		return // the other order copies 128 MiB, which takes long under emulation
+	}
 	clear(l.c)
 	l.tile.packsA, l.tile.packsB = 0, 0
 	require.NoError(t, l.tile.tiledColumnsFirst(ctx))
@@ -89,6 +92,7 @@ func TestKernelsAgainstGo(t *testing.T) {
 	}
 	ptr := func(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 	for _, l := range testLevels() {
+		t.Logf("%s: %d lanes", l.name, l.lanes)
 		t.Run(l.name, func(t *testing.T) {
 			go_ := portable(l.lanes)
 			for _, k := range []int{1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65} {
@@ -191,7 +195,7 @@ func TestPinned(t *testing.T) {
 		return
 	}
 	for _, isa := range cpuinfo.Get().ISAs {
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestPinned$", "-test.v")
+		cmd := rerun.Self("-test.run", "^TestPinned$", "-test.v")
 		cmd.Env = append(os.Environ(), "TESSERA_ISA="+isa.String(), "LADDER_PINNED=1")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
@@ -202,7 +206,7 @@ func TestPinned(t *testing.T) {
 		}
 		require.Contains(t, string(out), "kernels: "+narrow+" "+widest+"\n")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestPinned$")
+	cmd := rerun.Self("-test.run", "^TestPinned$")
 	cmd.Env = append(os.Environ(), "TESSERA_ISA=vax", "LADDER_PINNED=1")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
