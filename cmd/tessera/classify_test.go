@@ -66,6 +66,12 @@ func TestClassifyWithModelAndLabels(t *testing.T) {
 func TestClassifyMistakes(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text.png")
 	require.NoError(t, os.WriteFile(text, []byte("no picture"), 0o600))
+	nine := filepath.Join(t.TempDir(), "nine")
+	require.NoError(t, os.WriteFile(nine, []byte("0\n1\n2\n3\n4\n5\n6\n7\n8\n"), 0o600))
+	out, _, err := call(t, "classify", one(t), "--labels", nine)
+	require.ErrorContains(t, err, "9 labels for the 10 classes")
+	require.Equal(t, 1, cli.ExitCode(err))
+	require.Empty(t, out)
 	for _, c := range []struct {
 		args []string
 		code int

@@ -124,7 +124,7 @@ func (in *inspection) addGGUF(file *gguf.File) {
 }
 
 func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection, *graph.Executable, func(), error) {
-	s, done, err := openONNX(ctx, &f.Options)
+	s, done, err := openONNX(ctx, &f.Options, nil)
 	if err != nil {
 		return nil, nil, nil, err
 	}

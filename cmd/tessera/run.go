@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,8 +20,9 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// openONNX opens the ONNX file and the backends that the flags name.
-func openONNX(ctx context.Context, o *cli.Options) (*onnx.Session, func(), error) {
+// openONNX opens the ONNX file and the backends that the flags name. What check, if there is one, finds wrong with the model ends it
+// before anything is prepared.
+func openONNX(ctx context.Context, o *cli.Options, check func(*onnx.Model) error) (*onnx.Session, func(), error) {
 	list, closeAll, err := o.OpenBackends()
 	if err != nil {
 		return nil, nil, err
@@ -34,6 +36,13 @@ func openONNX(ctx context.Context, o *cli.Options) (*onnx.Session, func(), error
 	if err != nil {
 		closeAll()
 		return nil, nil, err
+	}
+	if check != nil {
+		if err := check(m); err != nil {
+			_ = m.Close()
+			closeAll()
+			return nil, nil, err
+		}
 	}
 	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: list, Strict: o.Strict, MaxMemory: g.MaxMemory, Profile: g.Profile, DisablePasses: g.DisablePasses})
 	if err != nil {
@@ -74,13 +83,16 @@ func runCommand() *cobra.Command {
 				if !ok {
 					return cli.Usagef("--input %q: NAME=FILE.npy is right", text)
 				}
+				if _, twice := in[name]; twice {
+					return cli.Usagef("--input %q is given twice", name)
+				}
 				t, err := readNPY(path)
 				if err != nil {
 					return err
 				}
 				in[name] = onnx.Of(t)
 			}
-			s, done, err := openONNX(cmd.Context(), &o)
+			s, done, err := openONNX(cmd.Context(), &o, func(m *onnx.Model) error { return checkRun(m, in, folder) })
 			if err != nil {
 				return err
 			}
@@ -91,9 +103,6 @@ func runCommand() *cobra.Command {
 				return err
 			}
 			seconds := time.Since(start).Seconds()
-			if err := os.MkdirAll(folder, 0o755); err != nil {
-				return err
-			}
 			written := map[string]runOutput{}
 			for _, v := range s.Outputs() {
 				file := filepath.Join(folder, fileName(v.Name)+".npy")
@@ -128,6 +137,41 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&inputs, "input", nil, "`NAME=FILE.npy` (may be repeated)")
 	cmd.Flags().StringVarP(&folder, "output", "o", "", "`DIR` for the outputs, NAME.npy each")
 	return cmd
+}
+
+// checkRun finds what would make a run fail at its end: inputs that the model has not, or that do not fit; outputs that cannot be files.
+func checkRun(m *onnx.Model, in map[string]onnx.Value, folder string) error {
+	known := map[string]bool{}
+	var names []string
+	for _, v := range m.Graph.Inputs {
+		known[v.Name] = true
+		names = append(names, strconv.Quote(v.Name))
+	}
+	for name := range in {
+		if !known[name] {
+			return cli.Usagef("--input %q: the model has %s", name, strings.Join(names, ", "))
+		}
+	}
+	for _, v := range m.Inputs() {
+		if _, ok := in[v.Name]; !ok {
+			return cli.Usagef("the model needs --input %s=FILE.npy, %v", v.Name, v.Type)
+		}
+	}
+	if err := m.CheckInputs(in); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for _, v := range m.Graph.Outputs {
+		if t := v.Type; t != nil && (t.Sequence != nil || t.Optional != nil || t.Map || t.Elem == onnx.String) {
+			return fmt.Errorf("output %q is %v, and cannot be a .npy file", v.Name, t)
+		}
+		file := fileName(v.Name)
+		if other, taken := files[file]; taken {
+			return fmt.Errorf("outputs %q and %q would both be %s.npy", other, v.Name, file)
+		}
+		files[file] = v.Name
+	}
+	return os.MkdirAll(folder, 0o755)
 }
 
 // fileName turns the name of a value into one of a file: separators become underscores.

@@ -29,7 +29,7 @@ var digits []byte
 // Options say how pictures enter a model and what its results are called.
 type Options struct {
 	Backends  []backends.Backend // in order of preference
-	Labels    []string           // names of the classes; by default those in the model's metadata, else their numbers
+	Labels    []string           // one name for each class; by default those in the model's metadata, else their numbers
 	Scale     float32            // pixel values 0 to 255 are multiplied by it; 0 means 1
 	Mean, Std []float32          // then: - Mean, / Std; one number a channel or one for all
 	Top       int                // classes to report, best first; 0 means 5
@@ -119,7 +119,36 @@ func New(ctx context.Context, m *onnx.Model, o Options) (*Classifier, error) {
 	if c.labels = o.Labels; c.labels == nil {
 		c.labels = metadataLabels(m.Metadata)
 	}
+	if n := declaredClasses(s.Outputs()[0].Type); n > 0 {
+		if err := c.checkLabels(n); err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+	}
 	return c, nil
+}
+
+// declaredClasses returns how many classes the file says that the output has, 0 where it does not.
+func declaredClasses(t *onnx.TypeInfo) int {
+	if t == nil || !t.HasShape || len(t.Dims) < 2 {
+		return 0
+	}
+	n := 1
+	for _, d := range t.Dims[1:] {
+		if d.Size < 1 || d.Size > math.MaxInt32/n {
+			return 0
+		}
+		n *= d.Size
+	}
+	return n
+}
+
+// checkLabels refuses names that cannot be those of the model's classes: with too few or too many of them, all may be shifted.
+func (c *Classifier) checkLabels(classes int) error {
+	if c.opts.Labels != nil && len(c.opts.Labels) != classes {
+		return fmt.Errorf("%d labels for the %d classes of the model", len(c.opts.Labels), classes)
+	}
+	return nil
 }
 
 // layout reads size and order of the channels from the model's input.
@@ -216,6 +245,9 @@ func (c *Classifier) Classify(ctx context.Context, pictures []stdimage.Image) ([
 		}
 		v := scores.Floats()
 		classes := len(v) / run
+		if err := c.checkLabels(classes); err != nil {
+			return nil, err
+		}
 		for i := range n {
 			results = append(results, c.result(v[i*classes:(i+1)*classes]))
 		}

@@ -90,6 +90,27 @@ func TestLayoutsAndLabels(t *testing.T) {
 	require.Equal(t, "1", got[0].Label)
 }
 
+// Names that cannot be those of the classes are refused: before anything runs if the file says how many there are, else before any
+// result is given.
+func TestNumberOfLabels(t *testing.T) {
+	picture := []stdimage.Image{stroke(4, 4)}
+	for _, labels := range [][]string{{"r", "g"}, {"r", "g", "b", "a"}, {}} {
+		_, err := New(context.Background(), mean(t, nil, 1, 3, 4, 4), Options{Backends: cpu(t), Labels: labels})
+		require.ErrorContains(t, err, "labels for the 3 classes")
+		open := mean(t, nil, 1, 3, 4, 4)
+		open.Graph.Outputs[0].Type = nil
+		c, err := New(context.Background(), open, Options{Backends: cpu(t), Labels: labels})
+		require.NoError(t, err)
+		got, err := c.Classify(context.Background(), picture)
+		require.ErrorContains(t, err, "labels for the 3 classes")
+		require.Nil(t, got)
+		require.NoError(t, c.Close())
+	}
+	c, err := New(context.Background(), mean(t, nil, 1, 3, 4, 4), Options{Backends: cpu(t), Labels: []string{"r", "g", "b"}})
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
 func TestNoClassifier(t *testing.T) {
 	m, err := onnx.NewModel(13, &onnx.Graph{Inputs: []onnx.ValueInfo{onnx.Info("x", onnx.Float, 1, 5)},
 		Nodes: []*onnx.Node{{Op: "Relu", In: []string{"x"}, Out: []string{"y"}}}, Outputs: []onnx.ValueInfo{onnx.Info("y", onnx.Float, 1, 5)}})

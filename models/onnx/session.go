@@ -86,10 +86,13 @@ func (s *Session) newRunner() *runner {
 }
 
 // Inputs returns what the model must be fed: its inputs without those that have a default.
-func (s *Session) Inputs() []ValueInfo {
+func (s *Session) Inputs() []ValueInfo { return s.model.Inputs() }
+
+// Inputs returns what the model must be fed: its inputs without those that have a default.
+func (m *Model) Inputs() []ValueInfo {
 	var list []ValueInfo
-	for _, v := range s.model.Graph.Inputs {
-		if s.model.Graph.Init(v.Name) == nil {
+	for _, v := range m.Graph.Inputs {
+		if m.Graph.Init(v.Name) == nil {
 			list = append(list, v)
 		}
 	}
@@ -148,7 +151,7 @@ func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) err
 
 // Run computes the outputs. Tensors among the results are valid until the next run.
 func (s *Session) Run(ctx context.Context, in map[string]Value) (map[string]Value, error) {
-	specs, err := s.checkInputs(in)
+	specs, err := s.model.checkInputs(in)
 	if err != nil {
 		return nil, err
 	}
@@ -172,17 +175,24 @@ func (s *Session) Run(ctx context.Context, in map[string]Value) (map[string]Valu
 	return s.runEager(ctx, in)
 }
 
-// checkInputs compares what is given with what the model declares. It returns nil specs if an input is no tensor of numbers.
-func (s *Session) checkInputs(in map[string]Value) (map[string]tensor.Spec, error) {
+// CheckInputs compares what a run would be given with what the model declares: names, types and dimensions. A run does so too; here
+// it costs nothing, because the model need not be prepared.
+func (m *Model) CheckInputs(in map[string]Value) error {
+	_, err := m.checkInputs(in)
+	return err
+}
+
+// checkInputs is CheckInputs, and returns the specs of the inputs: nil if one is no tensor of numbers.
+func (m *Model) checkInputs(in map[string]Value) (map[string]tensor.Spec, error) {
 	specs := map[string]tensor.Spec{}
 	lowerable := true
 	declared := map[string]bool{}
 	params := map[string]int{}
-	for _, v := range s.model.Graph.Inputs {
+	for _, v := range m.Graph.Inputs {
 		declared[v.Name] = true
 		given, ok := in[v.Name]
 		if !ok {
-			if s.model.Graph.Init(v.Name) == nil {
+			if m.Graph.Init(v.Name) == nil {
 				return nil, fmt.Errorf("onnx: input %q (%v) is not given", v.Name, v.Type)
 			}
 			continue
