@@ -111,6 +111,7 @@ var arm64 = func() map[string]subject {
 	m["ZZERO"] = subject{ZZERO, [][]any{zs}}
 	m["ZMOV"] = subject{ZMOV, [][]any{zs, zs}}
 	m["ZDUP"] = subject{ZDUP, [][]any{zs, bases}}
+	m["ZDUPQ"] = subject{ZDUPQ, [][]any{zs, vs}}
 	m["ZLSL"] = subject{ZLSL, [][]any{zs, zs, ints(0, 31, 1)}}
 	m["ZFCVTHS"] = subject{ZFCVTHS, [][]any{zs, gs, zs}}
 	m["ZSCVTF"] = subject{ZSCVTF, [][]any{zs, gs, zs}}

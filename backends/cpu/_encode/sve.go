@@ -211,6 +211,11 @@ func ZDUP(d Z, n X) Insn {
 	return Insn{0x05a03800 | field(n, 5, 5) | field(d, 5, 0), fmt.Sprintf("mov %v.s, %s", d, name)}
 }
 
+// ZDUPQ gives every 128 bits of d the low 128 bits of n.
+func ZDUPQ(d Z, n V) Insn {
+	return Insn{0x05302000 | field(n, 5, 5) | field(d, 5, 0), fmt.Sprintf("mov %v.q, q%d", d, uint32(n))}
+}
+
 // ZLSL shifts words left by s, 0 to 31.
 func ZLSL(d, n Z, s int) Insn {
 	v := field(s, 5, 0) | 32

@@ -307,9 +307,12 @@ func TestWorkspace(t *testing.T) {
 	require.ErrorIs(t, w.reserve(maxInt), mem.ErrOverflow)
 
 	// Whole panels of a small row-major B and a few rows of A need no packing, hence no memory.
+	e, err := engineFor(isas()[len(isas())-1], F32, F32, format{}, Auto)
+	require.NoError(t, err)
 	var empty Workspace
-	a, b, c := make([]float32, 2*8), make([]float32, 8*32), make([]float32, 2*32)
-	require.NoError(t, Mul(Of(c, 2, 32), Of(a, 2, 8), Of(b, 8, 32), &Options{Workspace: &empty}))
+	n := 2 * e.pack.nr
+	a, b, c := make([]float32, 2*8), make([]float32, 8*n), make([]float32, 2*n)
+	require.NoError(t, Mul(Of(c, 2, n), Of(a, 2, 8), Of(b, 8, n), &Options{Workspace: &empty}))
 	require.Zero(t, empty.Cap())
 }
 
@@ -331,72 +334,6 @@ func TestEachLevelInItsOwnProcess(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "mmx")
-}
-
-// FuzzKernels compares each kernel with its Go twin on raw arguments.
-func FuzzKernels(f *testing.F) {
-	f.Add(uint64(1), uint8(3), uint8(40), uint16(17), true)
-	f.Add(uint64(2), uint8(14), uint8(32), uint16(1), false)
-	f.Fuzz(func(t *testing.T, seed uint64, h8, cols8 uint8, k16 uint16, acc bool) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		for _, k := range allKernels {
-			if !cpuinfo.Get().Has(k.isa) || k.need != nil && !k.need(&cpuinfo.Get().Features) {
-				continue
-			}
-			h, steps := 1+int(h8)%k.mr, 1+int(k16)%200
-			panels, tail := 1+int(cols8)/k.b.nr, 1+int(cols8)%k.b.nr
-			groups := ceilDiv(steps*k.a.kr, k.b.kr)
-			stride := groups * k.b.step()
-			aw, bw := make([]byte, steps*stepRows(h)*4), make([]byte, panels*stride)
-			for i := range aw {
-				aw[i] = byte(r.Uint32())
-			}
-			for i := range bw {
-				bw[i] = byte(r.Uint32())
-			}
-			finite(aw, k.a.elem)
-			finite(bw, k.b.elem)
-			ldc := panels*k.b.nr + 3
-			c0 := make([]float32, h*ldc)
-			for i := range c0 {
-				c0[i] = float32(r.IntN(9) - 4)
-			}
-			comp, rows := make([]int32, panels*k.b.nr), make([]int32, h)
-			for i := range comp {
-				comp[i] = int32(r.IntN(1000) - 500)
-			}
-			for i := range rows {
-				rows[i] = int32(r.IntN(1000) - 500)
-			}
-			call := func(run func(*kargs)) []float32 {
-				c := append([]float32{}, c0...)
-				p := &kargs{a: unsafe.Pointer(&aw[0]), b: unsafe.Pointer(&bw[0]), c: unsafe.Pointer(&c[0]), ars: 4, acs: 4 * stepRows(h),
-					bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: steps}
-				p.ahead, p.nextA = uintptr(p.a), uintptr(p.a)
-				if acc {
-					p.acc = 1
-				}
-				if k.acc == S32 {
-					p.comp, p.fold = unsafe.Pointer(&comp[0]), 3
-					if k.a.flip() != 0 {
-						p.rows = unsafe.Pointer(&rows[0])
-					}
-				}
-				run(p)
-				return c
-			}
-			got := call(func(p *kargs) { k.run(p, h, panels, tail) })
-			want := call(func(p *kargs) {
-				p.panels, p.tail = panels, tail
-				twin(h, k.a, k.b)(p)
-			})
-			for i := range want {
-				if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
-					t.Fatalf("%s h %d panels %d tail %d steps %d acc %v: element %d is %v, twin %v", k.name, h, panels, tail, steps, acc, i, got[i], want[i])
-				}
-			}
-		}
-	})
 }
 
 // finite replaces random bits by values of moderate size for float types.

@@ -65,9 +65,9 @@ type format struct {
 
 func (f format) String() string { return fmt.Sprintf("%v/n%d/k%d", f.elem, f.nr, f.kr) }
 
-// flip is what each byte is xored with when it is packed. The dot products of four bytes take B unsigned: it is stored 128
-// higher, and -128 times the sum of each row of A is what that row's sums start from. A is signed: u8 is stored 128 lower, and
-// 128 times the sum of each column of B is added again.
+// flip is what each byte is xored with when it is packed. The dot products of amd64, of four bytes, take B unsigned: it is stored
+// 128 higher, and -128 times the sum of each row of A is what that row's sums start from. Those of arm64, of eight, take it signed.
+// A is signed: u8 is stored 128 lower, and 128 times the sum of each column of B is added again.
 func (f format) flip() uint8 {
 	if f.elem == S8 && f.kr == 4 {
 		return 0x80
@@ -162,11 +162,12 @@ func (p *kargs) advance(n, nr int) {
 // allKernels are those of this build, best first.
 var allKernels = append(archKernels(), portableKernels()...)
 
-// find returns the best kernel that reads A and B in these forms, of a level not above isa, or nil. An nr of 0 means any.
+// find returns the best kernel that reads A and B in these forms, of a level not above isa, or nil. An nr or kr of B of 0 means
+// any.
 func find(isa cpuinfo.ISA, a, b format) *kernel {
 	in := cpuinfo.Get()
 	for _, k := range allKernels {
-		if k.a == a && k.b.elem == b.elem && k.b.kr == b.kr && (b.nr == 0 || k.b.nr == b.nr) && k.isa <= isa && in.Has(k.isa) &&
+		if k.a == a && k.b.elem == b.elem && (b.kr == 0 || k.b.kr == b.kr) && (b.nr == 0 || k.b.nr == b.nr) && k.isa <= isa && in.Has(k.isa) &&
 			(k.need == nil || k.need(&in.Features)) {
 			return k
 		}
@@ -203,15 +204,11 @@ func engineFor(isa cpuinfo.ISA, a, b Type, f format, mode BF16Mode) (engine, err
 	case (b == BF16 || b == F16) && float:
 		e.main = find(isa, aF32, format{F32, f.nr, 1})
 		if e.main != nil {
-			kr := 1
-			if b == BF16 {
-				kr = 2
-			}
-			e.low = find(isa, aF32, format{b, e.main.b.nr, kr})
+			e.low = find(isa, aF32, format{b, e.main.b.nr, f.kr})
 		}
 		if a == BF16 && b == BF16 && e.low != nil {
 			in := cpuinfo.Get()
-			if mode == Auto && in.Features.VPDPFast {
+			if mode == Auto && (in.Features.VPDPFast || in.Features.BF16) {
 				mode = Dot
 			}
 			if mode == Dot {

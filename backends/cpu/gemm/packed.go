@@ -178,7 +178,7 @@ func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
 	if p.data, err = allocate(p, &p.storage, total); err != nil {
 		return nil, fmt.Errorf("gemm: packing A of %d x %d: %w", p.m, p.k, err)
 	}
-	if p.kern.a.flip() != 0 {
+	if p.kern.b.flip() != 0 {
 		p.rows = make([]int32, p.m)
 	}
 	for s := range cut.strips {

@@ -32,8 +32,10 @@ func twin(h int, a, b format) func(*kargs) {
 		return twinF32(h, b.nr)
 	case a == aF32:
 		return twinHalf(h, b)
-	case a == aBF16:
+	case a == aBF16 && b.kr == 2:
 		return twinDotBF16(h, b)
+	case a == aBF16:
+		return twinMatBF16(h, b)
 	}
 	return twinInt(h, a, b)
 }
@@ -201,7 +203,60 @@ func flush(v float32) float32 {
 	return v
 }
 
-// twinInt multiplies groups of s8 by groups of u8, or of s16 by s8.
+// twinMatBF16 multiplies as BFMMLA does: for each pair of k the sum of the two products, which joins the sum; both sums are rounded
+// to odd, and subnormal inputs and results are taken as zero.
+func twinMatBF16(h int, b format) func(*kargs) {
+	return func(p *kargs) {
+		p.eachElement(h, b.nr, b.kr*2, func(pa, pb, pc unsafe.Pointer, _, _ int) {
+			var s float32
+			if p.acc != 0 {
+				s = *(*float32)(pc)
+			}
+			// A step has two k, a group of B four; the group's last step has no source when the steps are odd.
+			for t := range roundUp(p.k, 2) {
+				var x [2]uint16
+				if t < p.k {
+					x = *(*[2]uint16)(unsafe.Add(pa, t*p.acs))
+				}
+				y := *(*[2]uint16)(unsafe.Add(pb, t/2*p.bks+t%2*4))
+				v := flush(flush(fromBF16(x[0])) * flush(fromBF16(y[0])))
+				w := flush(flush(fromBF16(x[1])) * flush(fromBF16(y[1])))
+				s = addOdd(s, addOdd(v, w))
+			}
+			*(*float32)(pc) = s
+		})
+	}
+}
+
+// addOdd adds, subnormals taken as zero: a sum that is not exact gets the neighbour nearer to zero, or the other one where that has
+// an even significand.
+func addOdd(a, b float32) float32 {
+	x, y := float64(flush(a)), float64(flush(b))
+	s := x + y
+	t := s - x
+	e := (x - (s - t)) + (y - t) // what s lost
+	f := float32(s)
+	d := float64(f) - s // what f is too large
+	if f-f != 0 {       // infinite, or none: only what float64 also takes for that is
+		if s-s == 0 && math.Abs(s) < 1<<128 {
+			return float32(math.Copysign(math.MaxFloat32, s))
+		}
+		return f
+	}
+	if d == 0 {
+		d = -e
+	}
+	if d != 0 {
+		u := math.Float32bits(f)
+		if (d > 0) == (f > 0) && u&(1<<31-1) != 0 {
+			u-- // f lies beyond the sum
+		}
+		f = math.Float32frombits(u | 1)
+	}
+	return flush(f)
+}
+
+// twinInt multiplies groups of s8 by groups of u8 or s8, or of s16 by s8.
 func twinInt(h int, a, b format) func(*kargs) {
 	return func(p *kargs) {
 		p.eachElement(h, b.nr, b.kr, func(pa, pb, pc unsafe.Pointer, i, j int) {
@@ -216,8 +271,12 @@ func twinInt(h int, a, b format) func(*kargs) {
 				s += int32(p.fold) * *(*int32)(unsafe.Add(p.comp, j*4))
 			}
 			for t := range p.k {
-				x, y := unsafe.Add(pa, t*p.acs), unsafe.Add(pb, t*p.bks)
-				if a.elem == S8 {
+				per := b.kr / a.kr
+				x, y := unsafe.Add(pa, t*p.acs), unsafe.Add(pb, t/per*p.bks+t%per*a.kr)
+				if a.elem == S8 && b.flip() == 0 {
+					u, v := (*[4]int8)(x), (*[4]int8)(y)
+					s += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1]) + int32(u[2])*int32(v[2]) + int32(u[3])*int32(v[3])
+				} else if a.elem == S8 {
 					u, v := (*[4]int8)(x), (*[4]uint8)(y)
 					s += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1]) + int32(u[2])*int32(v[2]) + int32(u[3])*int32(v[3])
 				} else {

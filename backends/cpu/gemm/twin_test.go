@@ -1,0 +1,141 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
+
+// usable lists the kernels that this processor and the pin allow.
+func usable() []*kernel {
+	var list []*kernel
+	for _, isa := range isas() {
+		for _, k := range allKernels {
+			if k.isa == isa && (k.need == nil || k.need(&cpuinfo.Get().Features)) {
+				list = append(list, k)
+			}
+		}
+	}
+	return list
+}
+
+// rawCall is one call of a kernel on memory of its own: h rows, cols columns and steps of A, read from packed strips or with a gap
+// between rows.
+type rawCall struct {
+	h, cols, steps int
+	acc, gap       bool
+}
+
+// compareWithTwin runs a kernel and its Go twin on the same arguments and demands the same bits of all of C, what lies beside the
+// product included.
+func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
+	panels, tail := ceilDiv(x.cols, k.b.nr), (x.cols-1)%k.b.nr+1
+	stride := ceilDiv(x.steps*k.a.kr, k.b.kr) * k.b.step()
+	ars, acs := 4, 4*stepRows(x.h)
+	if x.gap {
+		ars, acs = 4*x.steps+8, 4
+	}
+	aw, bw := make([]byte, (x.h-1)*ars+(x.steps-1)*acs+4*stepRows(x.h)), make([]byte, panels*stride)
+	for _, w := range [][]byte{aw, bw} {
+		for i := range w {
+			w[i] = byte(r.Uint32())
+		}
+	}
+	finite(aw, k.a.elem)
+	finite(bw, k.b.elem)
+	ldc := panels*k.b.nr + 3
+	c0 := make([]float32, x.h*ldc)
+	for i := range c0 {
+		c0[i] = float32(r.IntN(9) - 4)
+	}
+	comp, rows := make([]int32, panels*k.b.nr), make([]int32, x.h)
+	for i := range comp {
+		comp[i] = int32(r.IntN(1000) - 500)
+	}
+	for i := range rows {
+		rows[i] = int32(r.IntN(1000) - 500)
+	}
+	call := func(run func(*kargs)) []float32 {
+		c := append([]float32{}, c0...)
+		p := &kargs{a: unsafe.Pointer(&aw[0]), b: unsafe.Pointer(&bw[0]), c: unsafe.Pointer(&c[0]), ars: ars, acs: acs,
+			bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: x.steps}
+		p.ahead, p.nextA = uintptr(p.a), uintptr(p.a)
+		if x.acc {
+			p.acc = 1
+		}
+		if k.acc == S32 {
+			p.comp, p.fold = unsafe.Pointer(&comp[0]), 3
+			if k.b.flip() != 0 {
+				p.rows = unsafe.Pointer(&rows[0])
+			}
+		}
+		run(p)
+		return c
+	}
+	got := call(func(p *kargs) { k.run(p, x.h, panels, tail) })
+	want := call(func(p *kargs) {
+		p.panels, p.tail = panels, tail
+		twin(x.h, k.a, k.b)(p)
+	})
+	for i := range want {
+		if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
+			t.Fatalf("%s %+v: element %d, %d of C is %v, twin %v", k.name, x, i/ldc, i%ldc, got[i], want[i])
+		}
+	}
+}
+
+// Every kernel function gives the bits of its twin: all heights, one panel and several, short last panels, rests of k.
+func TestKernelsMatchTwins(t *testing.T) {
+	r := rand.New(rand.NewPCG(41, 42))
+	for _, k := range usable() {
+		if k.isa == cpuinfo.Portable {
+			continue // they are the twins
+		}
+		t.Log(k.name)
+		nr := k.b.nr
+		for h := 1; h <= k.mr; h++ {
+			for _, cols := range []int{1, nr/2 + 1, nr - 1, nr, nr + 1, 5*nr - 2, 4 * nr} {
+				for _, gap := range []bool{false, true} {
+					compareWithTwin(t, r, k, rawCall{h: h, cols: cols, steps: 1 + r.IntN(11), acc: r.IntN(2) == 0, gap: gap})
+				}
+			}
+			for steps := 1; steps <= 9; steps++ {
+				compareWithTwin(t, r, k, rawCall{h: h, cols: nr + 3, steps: steps, acc: steps%2 == 0})
+			}
+			compareWithTwin(t, r, k, rawCall{h: h, cols: 2 * nr, steps: 67})
+		}
+	}
+}
+
+// FuzzKernels compares each kernel with its Go twin on raw arguments.
+func FuzzKernels(f *testing.F) {
+	f.Add(uint64(1), uint8(3), uint8(40), uint16(17), true, false)
+	f.Add(uint64(2), uint8(14), uint8(32), uint16(1), false, true)
+	f.Fuzz(func(t *testing.T, seed uint64, h, cols uint8, steps uint16, acc, gap bool) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		for _, k := range usable() {
+			compareWithTwin(t, r, k, rawCall{h: 1 + int(h)%k.mr, cols: 1 + int(cols), steps: 1 + int(steps)%200, acc: acc, gap: gap})
+		}
+	})
+}
+
+// The sums of BFMMLA: what lies between two float32 becomes the odd one of them.
+func TestAddOdd(t *testing.T) {
+	up := math.Nextafter32(1, 2)
+	for _, x := range []struct{ a, b, want float32 }{
+		{1, 1, 2}, {1, 0x1p-23, up}, {1, 0x1p-24, up}, {1, 0x1p-60, up}, {1, -0x1p-60, math.Nextafter32(1, 0)},
+		{up, 0x1p-24, up}, {up, 0x1p-60, up}, {-1, -0x1p-60, -up}, {up, -0x1p-60, up}, {1, -1, 0},
+		{math.MaxFloat32, 0x1p100, math.MaxFloat32}, {math.MaxFloat32, math.MaxFloat32, float32(math.Inf(1))},
+		{0x1p-130, 1, 1}, {0x1p-126, -0x1p-127 * 1.5, 0x1p-126}, {0x1.8p-126, -0x1p-126, 0},
+	} {
+		require.Equal(t, x.want, addOdd(x.a, x.b), fmt.Sprint(x))
+		require.Equal(t, x.want, addOdd(x.b, x.a), fmt.Sprint(x))
+	}
+	require.True(t, math.IsNaN(float64(addOdd(float32(math.Inf(1)), float32(math.Inf(-1))))))
+}
