@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/par"
@@ -173,6 +175,9 @@ func setRowsKernelFor(op shape.SetRows, c ops.Call) kernel {
 		k.axis += int(c.In[0].Rank)
 	}
 	k.same = k.to == k.from
+	if k.to.IsBlock() && onlyFloats(c.In[1:2]) {
+		return &setBlocksKernel{axis: k.axis, to: k.to, from: k.from}
+	}
 	if k.to.IsBlock() || !k.same && !onlyFloats([]tensor.Spec{c.In[0], c.In[1]}) {
 		return nil
 	}
@@ -232,6 +237,118 @@ func (k *setRowsKernel) write(p, q unsafe.Pointer) {
 		}
 		at += n
 		k.slab.advance(&c, n)
+	}
+}
+
+// setBlocksKernel quantizes slabs of floats into the memory of a tensor of blocks. Ascending ids, as those of a cache of keys, are
+// shared out among workers; of others the last of equal ones must win.
+type setBlocksKernel struct {
+	ids
+	e          *env
+	axis       int
+	dst, src   int
+	out, index int
+	width      int  // elements of a row
+	slab       loop // over the rows of a slab: target, source
+	from, to   tensor.DType
+	update     copier
+	base, data unsafe.Pointer
+	dstStep    int // bytes between slabs
+	srcStep    int
+	along      int // bytes between elements of a row of the source
+	size       int // slabs of a job
+	buf        [][]float32
+	mu         sync.Mutex
+	err        error
+}
+
+func (k *setBlocksKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
+	k.e, k.dst, k.src, k.index, k.out = e, n.In[0], n.In[1], n.In[2], n.Out[0]
+	k.v = make([]int64, part.Values[k.index].Spec.Elems())
+	s := part.Values[k.src].Spec
+	k.width = s.Dim(-1)
+	s.Dims[k.axis] = 1
+	s.Rank--
+	s.Dims[s.Rank] = 0
+	s.DType = tensor.U8 // strides are given in bytes
+	k.slab.shape(s.Shape(), s, s)
+	return nil
+}
+
+func (k *setBlocksKernel) run(e *env, frame []tensor.Tensor) error {
+	out, dst, src := &frame[k.out], &frame[k.dst], &frame[k.src]
+	if err := k.read("set_rows", &frame[k.index], dst.Dims[k.axis], false); err != nil {
+		return err
+	}
+	if out.Ptr() != dst.Ptr() || out.Strides != dst.Strides {
+		k.update.copy(e, out, dst)
+	}
+	if k.width == 0 || k.slab.total == 0 || len(k.v) == 0 {
+		return nil
+	}
+	o, s := *out, *src
+	k.along = s.Strides[s.Rank-1] * k.from.Size()
+	for i := range int(s.Rank) {
+		o.Strides[i] = o.Strides[i] / k.to.Block() * k.to.Size()
+		s.Strides[i] *= k.from.Size()
+	}
+	k.dstStep, k.srcStep = o.Strides[k.axis], s.Strides[k.axis]
+	o.Rank, s.Rank = o.Rank-1, s.Rank-1
+	k.slab.update(&[maxOperands]*tensor.Tensor{&o, &s})
+	k.base, k.data, k.err = out.Ptr(), src.Ptr(), nil
+	k.size = len(k.v)
+	jobCount := 1
+	if ascending(k.v) {
+		k.size, jobCount = jobs(len(k.v), max(1, grainExp/(k.width*k.slab.total)))
+	}
+	for w := par.Workers(e.threads, jobCount); len(k.buf) < w; {
+		k.buf = append(k.buf, make([]float32, k.width))
+	}
+	if jobCount == 1 {
+		k.Do(0, 0)
+		return k.err
+	}
+	par.Run(e.threads, jobCount, k)
+	return k.err
+}
+
+// ascending reports whether every id is above the one before.
+func ascending(v []int64) bool {
+	for i := 1; i < len(v); i++ {
+		if v[i] <= v[i-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// Do quantizes one job's slabs.
+func (k *setBlocksKernel) Do(worker, job int) {
+	if k.e.stopped() {
+		return
+	}
+	bytes := k.width / k.to.Block() * k.to.Size()
+	for i := job * k.size; i < min((job+1)*k.size, len(k.v)); i++ {
+		p, q := unsafe.Add(k.base, int(k.v[i])*k.dstStep), unsafe.Add(k.data, i*k.srcStep)
+		var c cursor
+		for range k.slab.total {
+			from := unsafe.Add(q, c.off[1])
+			row := k.buf[worker]
+			if k.from == tensor.F32 && k.along == 4 {
+				row = floats(from, k.width)
+			} else {
+				k.e.loadFloats(row, k.from, from, k.along)
+			}
+			if err := quant.EncodeRow(k.to, unsafe.Slice((*byte)(unsafe.Add(p, c.off[0])), bytes), row); err != nil {
+				k.mu.Lock()
+				if k.err == nil {
+					k.err = fmt.Errorf("set_rows: row %d: %w", i, err)
+				}
+				k.mu.Unlock()
+				return
+			}
+			k.slab.advance(&c, 1)
+		}
 	}
 }
 

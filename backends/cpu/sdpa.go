@@ -59,7 +59,7 @@ type sdpaWork struct {
 }
 
 func sdpaKernelFor(op attention.SDPA, c ops.Call) kernel {
-	if !onlyFloats(c.In[:3]) || c.In[0].Rank >= tensor.MaxRank {
+	if !onlyFloats(c.In[:1]) || !storable(c.In[1]) || !storable(c.In[2]) || c.In[0].Rank >= tensor.MaxRank {
 		return nil
 	}
 	if len(c.In) > 3 && c.In[3].DType != tensor.Bool && !onlyFloats(c.In[3:4]) {
@@ -67,6 +67,9 @@ func sdpaKernelFor(op attention.SDPA, c ops.Call) kernel {
 	}
 	return &sdpaKernel{op: op}
 }
+
+// storable reports whether keys or values can be read in this form.
+func storable(s tensor.Spec) bool { return s.DType == tensor.Q8_0 || onlyFloats([]tensor.Spec{s}) }
 
 func (k *sdpaKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
 	k.e, k.out, k.isa = e, n.Out[0], e.vec.ISA
@@ -105,13 +108,13 @@ func (k *sdpaKernel) layOut(ts *[6]*tensor.Tensor) {
 			continue
 		}
 		k.base[i] = t.Ptr()
-		size := t.DType.Size()
+		size, block := t.DType.Size(), t.DType.Block()
 		stride := func(fromLast int) int { // of a dimension counted from the innermost; 0 where broadcast
 			d := int(t.Rank) - 1 - fromLast
 			if d < 0 || t.Dims[d] == 1 {
 				return 0
 			}
-			return t.Strides[d] * size
+			return t.Strides[d] / block * size // of blocks only whole rows are viewed
 		}
 		o := &outer[i].Strides
 		if i == 5 { // positions [..., M]
@@ -278,6 +281,17 @@ func (k *sdpaKernel) rowsOf(p unsafe.Pointer, operand, at, n, width int, buf []f
 	if k.types[operand] == tensor.F32 && (k.along[operand] == 4 || width == 1) && (k.row[operand]%4 == 0 && k.row[operand] >= 0) {
 		stride = k.row[operand] / 4
 		return floats(p, (n-1)*stride+width), stride
+	}
+	if k.types[operand] == tensor.Q8_0 {
+		size := width / 32 * 34
+		if k.row[operand] == size {
+			k.e.vec.FromQ8_0(buf[:n*width], unsafe.Slice((*byte)(p), n*size))
+			return buf[:n*width], width
+		}
+		for i := range n {
+			k.e.vec.FromQ8_0(buf[i*width:][:width], unsafe.Slice((*byte)(unsafe.Add(p, i*k.row[operand])), size))
+		}
+		return buf[:n*width], width
 	}
 	if k.row[operand] == width*k.along[operand] {
 		k.e.loadFloats(buf[:n*width], k.types[operand], p, k.along[operand])

@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-go/tessera/models/llm/llmtest"
 	"github.com/tessera-go/tessera/models/llm/tolstoy"
 	"github.com/tessera-go/tessera/models/sample"
+	"github.com/tessera-go/tessera/models/tokenizer"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -99,6 +100,65 @@ func TestCacheTypes(t *testing.T) {
 			require.InDelta(t, want[i], got[i], map[tensor.DType]float64{tensor.F16: 0.02, tensor.BF16: 0.15}[d])
 		}
 	}
+	for _, d := range []tensor.DType{tensor.Q8_0, tensor.I8, tensor.Q4_0} {
+		var file bytes.Buffer
+		require.NoError(t, llmtest.Write(&file, llmtest.Small("qwen3", false)))
+		_, err := llm.Parse(file.Bytes(), llm.Options{CacheType: d})
+		require.ErrorContains(t, err, map[tensor.DType]string{tensor.Q8_0: "a multiple of 32; they have 24"}[d])
+	}
+}
+
+// With keys and values in Q8_0 everything works that works with them in float32, and the text is predicted as well.
+func TestBlockCache(t *testing.T) {
+	ctx := context.Background()
+	full, m := embedded(t, llm.Options{}), embedded(t, llm.Options{CacheType: tensor.Q8_0})
+	require.EqualValues(t, 4*4*256*(32+32)*34/32, m.CacheBytes())
+	ids := m.Tokenizer.Encode(strings.Repeat("The prince said that the Emperor was not in the army, and Natasha looked at Pierre. ", 9), tokenizer.Options{})
+	want, err := full.Perplexity(ctx, ids, 0, nil)
+	require.NoError(t, err)
+	got, err := m.Perplexity(ctx, ids, 0, nil)
+	require.NoError(t, err)
+	require.NotEqual(t, want.NLL, got.NLL)
+	require.InEpsilon(t, want.Value(), got.Value(), 2e-3)
+
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	logits := logitsOf(t, s, ids[:50]...)
+	var saved bytes.Buffer
+	require.NoError(t, s.Save(&saved))
+	require.Less(t, saved.Len(), 50*4*4*64*34/32+300, "the file holds blocks")
+	loaded, err := m.NewSession()
+	require.NoError(t, err)
+	require.NoError(t, loaded.Load(ctx, bytes.NewReader(saved.Bytes())))
+	require.InDeltaSlice(t, logits, loaded.Logits(), 0.05) // its last token is evaluated alone: keys are rounded from other last bits
+	other, err := full.NewSession()
+	require.NoError(t, err)
+	require.ErrorContains(t, other.Load(ctx, bytes.NewReader(saved.Bytes())), "cache type")
+
+	fork, err := s.Fork()
+	require.NoError(t, err)
+	require.Equal(t, logitsOf(t, s, ids[50:60]...), logitsOf(t, fork, ids[50:60]...))
+
+	// A batch, whose sequences move in the cache when one is taken out.
+	b, err := m.NewBatch(3)
+	require.NoError(t, err)
+	defer b.Close()
+	var q [3]*llm.Sequence
+	for i := range q {
+		q[i], err = b.Add(ctx, ids[10*i:10*i+30])
+		require.NoError(t, err)
+	}
+	q[0].Remove()
+	for i, x := range ids[60:65] {
+		require.NoError(t, q[1].Push(x))
+		require.NoError(t, q[2].Push(ids[70+i]))
+		require.NoError(t, b.Step(ctx))
+	}
+	require.NoError(t, s.Rewind(0))
+	require.InDeltaSlice(t, logitsOf(t, s, slices.Concat(ids[20:50], ids[70:75])...), q[2].Logits(), 0.3)
+
+	_, text := collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 300, Overflow: llm.Shift}))
+	require.Greater(t, len(text), 500)
 }
 
 // Goroutines on one model get what they get alone.

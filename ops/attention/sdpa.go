@@ -6,12 +6,13 @@ import (
 
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/internal/ref"
+	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
 
 // SDPA is scaled dot-product attention: softmax(cap(Scale Q K^T) + mask) V, where cap(x) = Softcap tanh(x / Softcap).
 //
-// Inputs are Q [..., H, M, D], K [..., G, N, D], V [..., G, N, DV], with equal leading dimensions and H a multiple of G: query head h uses
+// Inputs are Q [..., H, M, D], K [..., G, N, D], V [..., G, N, DV] (K and V may be of a block type), with equal leading dimensions and H a multiple of G: query head h uses
 // key head h / (H/G) (grouped-query attention). Then, both optional: a mask that broadcasts to [..., H, M, N], added if of a
 // floating-point type, excluding where false if Bool; and positions (i32 or i64) that broadcast to [..., M]. With Causal, key j is
 // visible to query i only if j <= position[i]; without positions, position[i] is i + N - M, as for the last M of N tokens. With Window
@@ -34,6 +35,9 @@ func (s SDPA) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	}
 	q, k, v := in[0], in[1], in[2]
 	for i := range 3 {
+		if i > 0 && quant.CanDecode(in[i].DType) {
+			continue
+		}
 		if err := ref.Float(s, in, i); err != nil {
 			return nil, err
 		}
@@ -100,7 +104,15 @@ func (s SDPA) Visible(pos, n int) (from, to int) {
 
 // Reference computes query by query.
 func (s SDPA) Reference(out, in []tensor.Tensor) error {
-	q, k, v := in[0].Floats(), in[1].Floats(), in[2].Floats()
+	q := in[0].Floats()
+	k, err := ref.Floats(in[1])
+	if err != nil {
+		return err
+	}
+	v, err := ref.Floats(in[2])
+	if err != nil {
+		return err
+	}
 	r := int(in[0].Rank)
 	batch := 1
 	for i := range r - 3 {
@@ -109,7 +121,6 @@ func (s SDPA) Reference(out, in []tensor.Tensor) error {
 	h, m, d := in[0].Dim(-3), in[0].Dim(-2), in[0].Dim(-1)
 	g, n, dv := in[1].Dim(-3), in[1].Dim(-2), in[2].Dim(-1)
 	var mask, pos []float64
-	var err error
 	if ref.Present(in, 3) {
 		dims := in[0].Shape()
 		dims[r-1] = n

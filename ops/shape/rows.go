@@ -5,6 +5,7 @@ import (
 
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/internal/ref"
+	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -90,7 +91,8 @@ func flatRows(t tensor.Tensor) (func(i int) tensor.Tensor, error) {
 
 // SetRows writes rows into the memory of input 0, which is its output: element Ids[i] of dimension Axis becomes element i of that
 // dimension of input 1. Input 0 and 1 agree in all other dimensions; ids are a vector (i32 or i64). The element type is converted as
-// tensor.Copy does. With equal ids the last one wins. An id outside the dimension is an error of the run, and nothing is written.
+// tensor.Copy does; floating-point rows are quantized where input 0 has a block type that package quant encodes, and a row that cannot be is an error of
+// the run, before which others may have been written. With equal ids the last one wins. An id outside the dimension is an error of the run, and nothing is written.
 type SetRows struct{ Axis int }
 
 // Name is "set_rows".
@@ -111,7 +113,8 @@ func (s SetRows) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ref.Index(s, in, 2); err != nil {
 		return nil, err
 	}
-	if in[0].DType != in[1].DType && (in[0].DType.IsBlock() || in[1].DType.IsBlock()) {
+	encoded := in[0].DType.IsBlock() && quant.CanEncode(in[0].DType) && in[1].DType.IsFloat()
+	if in[0].DType != in[1].DType && (in[0].DType.IsBlock() || in[1].DType.IsBlock()) && !encoded {
 		return nil, fmt.Errorf("set_rows: rows of %v into %v: block types are not converted", in[1], in[0])
 	}
 	if in[0].DType.IsBlock() && axis == int(in[0].Rank)-1 {
@@ -146,11 +149,33 @@ func (s SetRows) Reference(out, in []tensor.Tensor) error {
 		}
 	}
 	for i, id := range ids {
-		if err := copySlab(out[0], in[1], axis, int(id), i); err != nil {
+		if out[0].DType.IsBlock() && !in[1].DType.IsBlock() {
+			err = encodeSlab(out[0], in[1], axis, int(id), i)
+		} else {
+			err = copySlab(out[0], in[1], axis, int(id), i)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// encodeSlab quantizes element i of a dimension of src into element o of dst.
+func encodeSlab(dst, src tensor.Tensor, axis, o, i int) error {
+	d, err := dst.Slice(axis, o, o+1, 1)
+	if err != nil {
+		return err
+	}
+	s, err := src.Slice(axis, i, i+1, 1)
+	if err != nil {
+		return err
+	}
+	q, err := quant.Encode(dst.DType, s)
+	if err != nil {
+		return fmt.Errorf("set_rows: row %d: %w", i, err)
+	}
+	return tensor.Copy(&d, &q)
 }
 
 // Gather selects elements of dimension Axis of input 0 by indices (input 1, i32 or i64, any shape): the output's shape is that of

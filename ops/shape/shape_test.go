@@ -232,7 +232,7 @@ func TestErrors(t *testing.T) {
 	optest.Error(t, shape.GetRows{}, []string{"two dimensions"}, s(2), i)
 	optest.Error(t, shape.GetRows{}, []string{"indices"}, s(2, 2), s(2))
 	optest.Error(t, shape.SetRows{}, []string{"an id a row"}, s(4, 2), s(3, 2), i)
-	optest.Error(t, shape.SetRows{}, []string{"block types"}, q, s(2, 64), i)
+	optest.Error(t, shape.SetRows{}, []string{"block types"}, s(2, 64), q, i)
 	optest.Error(t, shape.Gather{}, []string{"get_rows"}, q, i)
 	for _, op := range []ops.Op{shape.Concat{}, shape.Split{}, shape.Pad{}, shape.Tile{}, shape.GetRows{}, shape.SetRows{}, shape.Gather{}, shape.Contiguous{}} {
 		optest.Comparable(t, op)

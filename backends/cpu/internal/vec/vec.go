@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -51,6 +52,7 @@ type Funcs struct {
 
 	FromF16, FromBF16 func(dst []float32, src []uint16)
 	ToF16, ToBF16     func(dst []uint16, src []float32) // to nearest even, NaN stays NaN, subnormals kept
+	FromQ8_0          func(dst []float32, src []byte)   // whole blocks, as many as dst has room for
 }
 
 // Whole is the number of elements of which rows of 16 bits have a multiple.
@@ -78,6 +80,14 @@ var portable = Funcs{
 	DotsF16: dotsHalfGo(tensor.F16ToF32), DotsBF16: dotsHalfGo(tensor.BF16ToF32),
 	WeighF16: weighHalfGo(tensor.F16ToF32), WeighBF16: weighHalfGo(tensor.BF16ToF32),
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
+	FromQ8_0: fromQ8_0Go,
+}
+
+func fromQ8_0Go(dst []float32, src []byte) {
+	n := len(dst) / 32
+	if err := quant.DecodeRow(tensor.Q8_0, dst[:32*n], src[:34*n]); err != nil {
+		panic(err) // sizes agree
+	}
 }
 
 func addGo(dst, a, b []float32) {

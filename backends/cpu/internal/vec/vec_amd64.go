@@ -107,6 +107,9 @@ var setAVX512 = Funcs{
 		n := len(src) &^ 15
 		toBF16AVX512(half(dst), ptr(src), n)
 		tensor.F32sToBF16(dst[n:], src[n:])
+	}, FromQ8_0: func(dst []float32, src []byte) {
+		n := len(dst) / 32
+		fromQ8_0AVX512(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
 }
 
@@ -192,6 +195,9 @@ var setAVX2 = Funcs{
 		n := len(src) &^ 7
 		toBF16AVX2(half(dst), ptr(src), n)
 		tensor.F32sToBF16(dst[n:], src[n:])
+	}, FromQ8_0: func(dst []float32, src []byte) {
+		n := len(dst) / 32
+		fromQ8_0AVX2(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
 }
 

@@ -109,6 +109,11 @@ func fromBF16AVX2(dst *float32, src *uint16, n int)
 //go:noescape
 func toBF16AVX2(dst *uint16, src *float32, n int)
 
+// fromQ8_0AVX2 widens n blocks of Q8_0.
+//
+//go:noescape
+func fromQ8_0AVX2(dst *float32, src *byte, n int)
+
 // dotsAVX2 sets dst[j] to the product of q with row j of k, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape

@@ -1471,6 +1471,42 @@ end21:
 	VZEROUPPER
 	RET
 
+// func fromQ8_0AVX2(dst *float32, src *byte, n int)
+TEXT ·fromQ8_0AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	TESTQ CX, CX
+	JZ end22
+each22:
+	MOVWLZX (SI), AX
+	VMOVD AX, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Y0
+	VPMOVSXBD 2(SI), Y1
+	VPMOVSXBD 10(SI), Y2
+	VPMOVSXBD 18(SI), Y3
+	VPMOVSXBD 26(SI), Y4
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y0, Y1, Y1
+	VMOVUPS Y1, (DI)
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y0, Y2, Y2
+	VMOVUPS Y2, 32(DI)
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y0, Y3, Y3
+	VMOVUPS Y3, 64(DI)
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y0, Y4, Y4
+	VMOVUPS Y4, 96(DI)
+	ADDQ $34, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ each22
+end22:
+	VZEROUPPER
+	RET
+
 // func dotsAVX2(dst, q *float32, k *float32, n, d, stride int)
 TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
@@ -1479,9 +1515,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four22:
+four23:
 	CMPQ CX, $4
-	JLT one22
+	JLT one23
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1492,8 +1528,8 @@ four22:
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $8
-	JLT fourTail22
-fourEach22:
+	JLT fourTail23
+fourEach23:
 	VMOVUPS (SI)(R13*1), Y0
 	VFMADD231PS (DX)(R13*1), Y0, Y8
 	VFMADD231PS (R9)(R13*1), Y0, Y9
@@ -1502,10 +1538,10 @@ fourEach22:
 	ADDQ $32, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE fourEach22
-fourTail22:
+	JGE fourEach23
+fourTail23:
 	TESTQ R15, R15
-	JZ fourFold22
+	JZ fourFold23
 	MOVQ R15, AX
 	NEGQ AX
 	LEAQ laneMask<>+32(SB), R11
@@ -1519,7 +1555,7 @@ fourTail22:
 	VFMADD231PS Y1, Y0, Y10
 	VMASKMOVPS (R12)(R13*1), Y14, Y1
 	VFMADD231PS Y1, Y0, Y11
-fourFold22:
+fourFold23:
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VEXTRACTF128 $1, Y9, X1
@@ -1535,25 +1571,25 @@ fourFold22:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four22
-one22:
+	JMP four23
+one23:
 	TESTQ CX, CX
-	JZ end22
+	JZ end23
 	VXORPS Y8, Y8, Y8
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $8
-	JLT oneTail22
-oneEach22:
+	JLT oneTail23
+oneEach23:
 	VMOVUPS (SI)(R13*1), Y0
 	VFMADD231PS (DX)(R13*1), Y0, Y8
 	ADDQ $32, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE oneEach22
-oneTail22:
+	JGE oneEach23
+oneTail23:
 	TESTQ R15, R15
-	JZ oneFold22
+	JZ oneFold23
 	MOVQ R15, AX
 	NEGQ AX
 	LEAQ laneMask<>+32(SB), R11
@@ -1561,7 +1597,7 @@ oneTail22:
 	VMASKMOVPS (SI)(R13*1), Y14, Y0
 	VMASKMOVPS (DX)(R13*1), Y14, Y1
 	VFMADD231PS Y1, Y0, Y8
-oneFold22:
+oneFold23:
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VHADDPS X8, X8, X8
@@ -1570,8 +1606,8 @@ oneFold22:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one22
-end22:
+	JMP one23
+end23:
 	VZEROUPPER
 	RET
 
@@ -1584,10 +1620,10 @@ TEXT ·weighAVX2(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end23
-wide23:
+	JZ end24
+wide24:
 	CMPQ BX, $32
-	JLT wideEnd23
+	JLT wideEnd24
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
 	VMOVUPS 64(DI), Y10
@@ -1595,7 +1631,7 @@ wide23:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows23:
+wideRows24:
 	VBROADCASTSS (R10), Y0
 	VFMADD231PS (R9), Y0, Y8
 	VFMADD231PS 32(R9), Y0, Y9
@@ -1604,7 +1640,7 @@ wideRows23:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows23
+	JNZ wideRows24
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
 	VMOVUPS Y10, 64(DI)
@@ -1612,30 +1648,30 @@ wideRows23:
 	ADDQ $128, DI
 	ADDQ $128, DX
 	SUBQ $32, BX
-	JMP wide23
-wideEnd23:
-single23:
+	JMP wide24
+wideEnd24:
+single24:
 	CMPQ BX, $8
-	JLT singleEnd23
+	JLT singleEnd24
 	VMOVUPS (DI), Y8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows23:
+singleRows24:
 	VBROADCASTSS (R10), Y0
 	VFMADD231PS (R9), Y0, Y8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows23
+	JNZ singleRows24
 	VMOVUPS Y8, (DI)
 	ADDQ $32, DI
 	ADDQ $32, DX
 	SUBQ $8, BX
-	JMP single23
-singleEnd23:
+	JMP single24
+singleEnd24:
 	TESTQ BX, BX
-	JZ end23
+	JZ end24
 	MOVQ BX, AX
 	NEGQ AX
 	LEAQ laneMask<>+32(SB), R11
@@ -1644,16 +1680,16 @@ singleEnd23:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-lastRows23:
+lastRows24:
 	VBROADCASTSS (R10), Y0
 	VMASKMOVPS (R9), Y14, Y1
 	VFMADD231PS Y1, Y0, Y8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ lastRows23
+	JNZ lastRows24
 	VMASKMOVPS Y8, Y14, (DI)
-end23:
+end24:
 	VZEROUPPER
 	RET
 
@@ -1665,9 +1701,9 @@ TEXT ·dotsF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four24:
+four25:
 	CMPQ CX, $4
-	JLT one24
+	JLT one25
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1677,7 +1713,7 @@ four24:
 	VXORPS Y11, Y11, Y11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach24:
+fourEach25:
 	VMOVUPS (SI)(R13*2), Y0
 	VCVTPH2PS (DX)(R13*1), Y1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1694,7 +1730,7 @@ fourEach24:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE fourEach24
+	JGE fourEach25
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VEXTRACTF128 $1, Y9, X1
@@ -1710,14 +1746,14 @@ fourEach24:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four24
-one24:
+	JMP four25
+one25:
 	TESTQ CX, CX
-	JZ end24
+	JZ end25
 	VXORPS Y8, Y8, Y8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach24:
+oneEach25:
 	VMOVUPS (SI)(R13*2), Y0
 	VCVTPH2PS (DX)(R13*1), Y1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1725,7 +1761,7 @@ oneEach24:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE oneEach24
+	JGE oneEach25
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VHADDPS X8, X8, X8
@@ -1734,8 +1770,8 @@ oneEach24:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one24
-end24:
+	JMP one25
+end25:
 	VZEROUPPER
 	RET
 
@@ -1748,10 +1784,10 @@ TEXT ·weighF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end25
-wide25:
+	JZ end26
+wide26:
 	CMPQ BX, $32
-	JLT wideEnd25
+	JLT wideEnd26
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
 	VMOVUPS 64(DI), Y10
@@ -1759,7 +1795,7 @@ wide25:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows25:
+wideRows26:
 	VBROADCASTSS (R10), Y0
 	VCVTPH2PS (R9), Y1
 	PREFETCHT0 2048(R9)
@@ -1773,7 +1809,7 @@ wideRows25:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows25
+	JNZ wideRows26
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
 	VMOVUPS Y10, 64(DI)
@@ -1781,16 +1817,16 @@ wideRows25:
 	ADDQ $128, DI
 	ADDQ $64, DX
 	SUBQ $32, BX
-	JMP wide25
-wideEnd25:
-single25:
+	JMP wide26
+wideEnd26:
+single26:
 	CMPQ BX, $8
-	JLT singleEnd25
+	JLT singleEnd26
 	VMOVUPS (DI), Y8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows25:
+singleRows26:
 	VBROADCASTSS (R10), Y0
 	VCVTPH2PS (R9), Y1
 	PREFETCHT0 2048(R9)
@@ -1798,14 +1834,14 @@ singleRows25:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows25
+	JNZ singleRows26
 	VMOVUPS Y8, (DI)
 	ADDQ $32, DI
 	ADDQ $16, DX
 	SUBQ $8, BX
-	JMP single25
-singleEnd25:
-end25:
+	JMP single26
+singleEnd26:
+end26:
 	VZEROUPPER
 	RET
 
@@ -1817,9 +1853,9 @@ TEXT ·dotsBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four26:
+four27:
 	CMPQ CX, $4
-	JLT one26
+	JLT one27
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1829,7 +1865,7 @@ four26:
 	VXORPS Y11, Y11, Y11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach26:
+fourEach27:
 	VMOVUPS (SI)(R13*2), Y0
 	VPMOVZXWD (DX)(R13*1), Y1
 	VPSLLD $16, Y1, Y1
@@ -1850,7 +1886,7 @@ fourEach26:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE fourEach26
+	JGE fourEach27
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VEXTRACTF128 $1, Y9, X1
@@ -1866,14 +1902,14 @@ fourEach26:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four26
-one26:
+	JMP four27
+one27:
 	TESTQ CX, CX
-	JZ end26
+	JZ end27
 	VXORPS Y8, Y8, Y8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach26:
+oneEach27:
 	VMOVUPS (SI)(R13*2), Y0
 	VPMOVZXWD (DX)(R13*1), Y1
 	VPSLLD $16, Y1, Y1
@@ -1882,7 +1918,7 @@ oneEach26:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE oneEach26
+	JGE oneEach27
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VHADDPS X8, X8, X8
@@ -1891,8 +1927,8 @@ oneEach26:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one26
-end26:
+	JMP one27
+end27:
 	VZEROUPPER
 	RET
 
@@ -1905,10 +1941,10 @@ TEXT ·weighBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end27
-wide27:
+	JZ end28
+wide28:
 	CMPQ BX, $32
-	JLT wideEnd27
+	JLT wideEnd28
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
 	VMOVUPS 64(DI), Y10
@@ -1916,7 +1952,7 @@ wide27:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows27:
+wideRows28:
 	VBROADCASTSS (R10), Y0
 	VPMOVZXWD (R9), Y1
 	VPSLLD $16, Y1, Y1
@@ -1934,7 +1970,7 @@ wideRows27:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows27
+	JNZ wideRows28
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
 	VMOVUPS Y10, 64(DI)
@@ -1942,16 +1978,16 @@ wideRows27:
 	ADDQ $128, DI
 	ADDQ $64, DX
 	SUBQ $32, BX
-	JMP wide27
-wideEnd27:
-single27:
+	JMP wide28
+wideEnd28:
+single28:
 	CMPQ BX, $8
-	JLT singleEnd27
+	JLT singleEnd28
 	VMOVUPS (DI), Y8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows27:
+singleRows28:
 	VBROADCASTSS (R10), Y0
 	VPMOVZXWD (R9), Y1
 	VPSLLD $16, Y1, Y1
@@ -1960,13 +1996,13 @@ singleRows27:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows27
+	JNZ singleRows28
 	VMOVUPS Y8, (DI)
 	ADDQ $32, DI
 	ADDQ $16, DX
 	SUBQ $8, BX
-	JMP single27
-singleEnd27:
-end27:
+	JMP single28
+singleEnd28:
+end28:
 	VZEROUPPER
 	RET

@@ -1265,6 +1265,34 @@ end21:
 	VZEROUPPER
 	RET
 
+// func fromQ8_0AVX512(dst *float32, src *byte, n int)
+TEXT ·fromQ8_0AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	TESTQ CX, CX
+	JZ end22
+each22:
+	MOVWLZX (SI), AX
+	VMOVD AX, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	VPMOVSXBD 2(SI), Z1
+	VPMOVSXBD 18(SI), Z2
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z0, Z1, Z1
+	VMOVUPS Z1, (DI)
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z0, Z2, Z2
+	VMOVUPS Z2, 64(DI)
+	ADDQ $34, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ each22
+end22:
+	VZEROUPPER
+	RET
+
 // func dotsAVX512(dst, q *float32, k *float32, n, d, stride int)
 TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
@@ -1273,9 +1301,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four22:
+four23:
 	CMPQ CX, $4
-	JLT one22
+	JLT one23
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1286,8 +1314,8 @@ four22:
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $16
-	JLT fourTail22
-fourEach22:
+	JLT fourTail23
+fourEach23:
 	VMOVUPS (SI)(R13*1), Z0
 	VFMADD231PS (DX)(R13*1), Z0, Z8
 	VFMADD231PS (R9)(R13*1), Z0, Z9
@@ -1296,10 +1324,10 @@ fourEach22:
 	ADDQ $64, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE fourEach22
-fourTail22:
+	JGE fourEach23
+fourTail23:
 	TESTQ R15, R15
-	JZ fourFold22
+	JZ fourFold23
 	MOVL $-1, AX
 	BZHIL R15, AX, AX
 	KMOVW AX, K1
@@ -1312,7 +1340,7 @@ fourTail22:
 	VFMADD231PS Z1, Z0, Z10
 	VMOVUPS.Z (R12)(R13*1), K1, Z1
 	VFMADD231PS Z1, Z0, Z11
-fourFold22:
+fourFold23:
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1336,32 +1364,32 @@ fourFold22:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four22
-one22:
+	JMP four23
+one23:
 	TESTQ CX, CX
-	JZ end22
+	JZ end23
 	VXORPS Z8, Z8, Z8
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $16
-	JLT oneTail22
-oneEach22:
+	JLT oneTail23
+oneEach23:
 	VMOVUPS (SI)(R13*1), Z0
 	VFMADD231PS (DX)(R13*1), Z0, Z8
 	ADDQ $64, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE oneEach22
-oneTail22:
+	JGE oneEach23
+oneTail23:
 	TESTQ R15, R15
-	JZ oneFold22
+	JZ oneFold23
 	MOVL $-1, AX
 	BZHIL R15, AX, AX
 	KMOVW AX, K1
 	VMOVUPS.Z (SI)(R13*1), K1, Z0
 	VMOVUPS.Z (DX)(R13*1), K1, Z1
 	VFMADD231PS Z1, Z0, Z8
-oneFold22:
+oneFold23:
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1372,8 +1400,8 @@ oneFold22:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one22
-end22:
+	JMP one23
+end23:
 	VZEROUPPER
 	RET
 
@@ -1386,10 +1414,10 @@ TEXT ·weighAVX512(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end23
-wide23:
+	JZ end24
+wide24:
 	CMPQ BX, $64
-	JLT wideEnd23
+	JLT wideEnd24
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
 	VMOVUPS 128(DI), Z10
@@ -1397,7 +1425,7 @@ wide23:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows23:
+wideRows24:
 	VBROADCASTSS (R10), Z0
 	VFMADD231PS (R9), Z0, Z8
 	VFMADD231PS 64(R9), Z0, Z9
@@ -1406,7 +1434,7 @@ wideRows23:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows23
+	JNZ wideRows24
 	VMOVUPS Z8, (DI)
 	VMOVUPS Z9, 64(DI)
 	VMOVUPS Z10, 128(DI)
@@ -1414,30 +1442,30 @@ wideRows23:
 	ADDQ $256, DI
 	ADDQ $256, DX
 	SUBQ $64, BX
-	JMP wide23
-wideEnd23:
-single23:
+	JMP wide24
+wideEnd24:
+single24:
 	CMPQ BX, $16
-	JLT singleEnd23
+	JLT singleEnd24
 	VMOVUPS (DI), Z8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows23:
+singleRows24:
 	VBROADCASTSS (R10), Z0
 	VFMADD231PS (R9), Z0, Z8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows23
+	JNZ singleRows24
 	VMOVUPS Z8, (DI)
 	ADDQ $64, DI
 	ADDQ $64, DX
 	SUBQ $16, BX
-	JMP single23
-singleEnd23:
+	JMP single24
+singleEnd24:
 	TESTQ BX, BX
-	JZ end23
+	JZ end24
 	MOVL $-1, AX
 	BZHIL BX, AX, AX
 	KMOVW AX, K1
@@ -1445,16 +1473,16 @@ singleEnd23:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-lastRows23:
+lastRows24:
 	VBROADCASTSS (R10), Z0
 	VMOVUPS.Z (R9), K1, Z1
 	VFMADD231PS Z1, Z0, Z8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ lastRows23
+	JNZ lastRows24
 	VMOVUPS Z8, K1, (DI)
-end23:
+end24:
 	VZEROUPPER
 	RET
 
@@ -1466,9 +1494,9 @@ TEXT ·dotsF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four24:
+four25:
 	CMPQ CX, $4
-	JLT one24
+	JLT one25
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1478,7 +1506,7 @@ four24:
 	VXORPS Z11, Z11, Z11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach24:
+fourEach25:
 	VMOVUPS (SI)(R13*2), Z0
 	VCVTPH2PS (DX)(R13*1), Z1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1495,7 +1523,7 @@ fourEach24:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE fourEach24
+	JGE fourEach25
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1519,14 +1547,14 @@ fourEach24:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four24
-one24:
+	JMP four25
+one25:
 	TESTQ CX, CX
-	JZ end24
+	JZ end25
 	VXORPS Z8, Z8, Z8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach24:
+oneEach25:
 	VMOVUPS (SI)(R13*2), Z0
 	VCVTPH2PS (DX)(R13*1), Z1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1534,7 +1562,7 @@ oneEach24:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE oneEach24
+	JGE oneEach25
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1545,8 +1573,8 @@ oneEach24:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one24
-end24:
+	JMP one25
+end25:
 	VZEROUPPER
 	RET
 
@@ -1559,10 +1587,10 @@ TEXT ·weighF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end25
-wide25:
+	JZ end26
+wide26:
 	CMPQ BX, $64
-	JLT wideEnd25
+	JLT wideEnd26
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
 	VMOVUPS 128(DI), Z10
@@ -1570,7 +1598,7 @@ wide25:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows25:
+wideRows26:
 	VBROADCASTSS (R10), Z0
 	VCVTPH2PS (R9), Z1
 	PREFETCHT0 2048(R9)
@@ -1585,7 +1613,7 @@ wideRows25:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows25
+	JNZ wideRows26
 	VMOVUPS Z8, (DI)
 	VMOVUPS Z9, 64(DI)
 	VMOVUPS Z10, 128(DI)
@@ -1593,16 +1621,16 @@ wideRows25:
 	ADDQ $256, DI
 	ADDQ $128, DX
 	SUBQ $64, BX
-	JMP wide25
-wideEnd25:
-single25:
+	JMP wide26
+wideEnd26:
+single26:
 	CMPQ BX, $16
-	JLT singleEnd25
+	JLT singleEnd26
 	VMOVUPS (DI), Z8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows25:
+singleRows26:
 	VBROADCASTSS (R10), Z0
 	VCVTPH2PS (R9), Z1
 	PREFETCHT0 2048(R9)
@@ -1610,14 +1638,14 @@ singleRows25:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows25
+	JNZ singleRows26
 	VMOVUPS Z8, (DI)
 	ADDQ $64, DI
 	ADDQ $32, DX
 	SUBQ $16, BX
-	JMP single25
-singleEnd25:
-end25:
+	JMP single26
+singleEnd26:
+end26:
 	VZEROUPPER
 	RET
 
@@ -1629,9 +1657,9 @@ TEXT ·dotsBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four26:
+four27:
 	CMPQ CX, $4
-	JLT one26
+	JLT one27
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1641,7 +1669,7 @@ four26:
 	VXORPS Z11, Z11, Z11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach26:
+fourEach27:
 	VMOVUPS (SI)(R13*2), Z0
 	VPMOVZXWD (DX)(R13*1), Z1
 	VPSLLD $16, Z1, Z1
@@ -1662,7 +1690,7 @@ fourEach26:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE fourEach26
+	JGE fourEach27
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1686,14 +1714,14 @@ fourEach26:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four26
-one26:
+	JMP four27
+one27:
 	TESTQ CX, CX
-	JZ end26
+	JZ end27
 	VXORPS Z8, Z8, Z8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach26:
+oneEach27:
 	VMOVUPS (SI)(R13*2), Z0
 	VPMOVZXWD (DX)(R13*1), Z1
 	VPSLLD $16, Z1, Z1
@@ -1702,7 +1730,7 @@ oneEach26:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE oneEach26
+	JGE oneEach27
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1713,8 +1741,8 @@ oneEach26:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one26
-end26:
+	JMP one27
+end27:
 	VZEROUPPER
 	RET
 
@@ -1727,10 +1755,10 @@ TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end27
-wide27:
+	JZ end28
+wide28:
 	CMPQ BX, $64
-	JLT wideEnd27
+	JLT wideEnd28
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
 	VMOVUPS 128(DI), Z10
@@ -1738,7 +1766,7 @@ wide27:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows27:
+wideRows28:
 	VBROADCASTSS (R10), Z0
 	VPMOVZXWD (R9), Z1
 	VPSLLD $16, Z1, Z1
@@ -1757,7 +1785,7 @@ wideRows27:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows27
+	JNZ wideRows28
 	VMOVUPS Z8, (DI)
 	VMOVUPS Z9, 64(DI)
 	VMOVUPS Z10, 128(DI)
@@ -1765,16 +1793,16 @@ wideRows27:
 	ADDQ $256, DI
 	ADDQ $128, DX
 	SUBQ $64, BX
-	JMP wide27
-wideEnd27:
-single27:
+	JMP wide28
+wideEnd28:
+single28:
 	CMPQ BX, $16
-	JLT singleEnd27
+	JLT singleEnd28
 	VMOVUPS (DI), Z8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows27:
+singleRows28:
 	VBROADCASTSS (R10), Z0
 	VPMOVZXWD (R9), Z1
 	VPSLLD $16, Z1, Z1
@@ -1783,13 +1811,13 @@ singleRows27:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows27
+	JNZ singleRows28
 	VMOVUPS Z8, (DI)
 	ADDQ $64, DI
 	ADDQ $32, DX
 	SUBQ $16, BX
-	JMP single27
-singleEnd27:
-end27:
+	JMP single28
+singleEnd28:
+end28:
 	VZEROUPPER
 	RET

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -367,6 +368,29 @@ func TestHalves(t *testing.T) {
 				require.Equal(t, f[1].(func(float32) uint16)(x), narrow[i], "%s of %08x", name, math.Float32bits(x))
 			}
 		}
+	})
+}
+
+// TestBlocks: blocks widen as package quant defines it, the last byte included.
+func TestBlocks(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		r := rand.New(rand.NewPCG(8, 8))
+		for n := range 9 {
+			src := make([]byte, 34*n)
+			for i := range src {
+				src[i] = byte(r.Uint32())
+				if i%34 == 1 {
+					src[i] &= 0xbb // a finite scale
+				}
+			}
+			dst, intact := guarded(32 * n)
+			v.FromQ8_0(dst, src)
+			want := make([]float32, 32*n)
+			require.NoError(t, quant.DecodeRow(tensor.Q8_0, want, src))
+			require.Equal(t, want, dst)
+			require.True(t, intact())
+		}
+		require.Panics(t, func() { v.FromQ8_0(make([]float32, 32), make([]byte, 33)) })
 	})
 }
 

@@ -401,6 +401,35 @@ func (g *gen) halves() {
 		}
 	})
 	_ = half
+	g.blocks()
+}
+
+// blocks emits the reading of Q8_0: a half-precision scale and 32 bytes.
+func (g *gen) blocks() {
+	g.text("fromQ8_0", "widens n blocks of Q8_0.", "(dst *float32, src *byte, n int)", "p dst", "p src", "n n")
+	g.labels++
+	l := g.labels
+	g.p("TESTQ CX, CX")
+	g.p("JZ end%d", l)
+	g.label("each%d", l)
+	g.p("MOVWLZX (SI), AX")
+	g.p("VMOVD AX, X0")
+	g.p("VCVTPH2PS X0, X0")
+	g.p("VBROADCASTSS X0, %s", g.reg(0))
+	for i := range 32 / g.width {
+		g.p("VPMOVSXBD %d(SI), %s", 2+i*g.width, g.reg(1+i))
+	}
+	for i := range 32 / g.width {
+		g.p("VCVTDQ2PS %s, %s", g.reg(1+i), g.reg(1+i))
+		g.p("VMULPS %s, %s, %s", g.reg(0), g.reg(1+i), g.reg(1+i))
+		g.p("VMOVUPS %s, %s", g.reg(1+i), at(4*g.width*i, "DI"))
+	}
+	g.p("ADDQ $34, SI")
+	g.p("ADDQ $128, DI")
+	g.p("DECQ CX")
+	g.p("JNZ each%d", l)
+	g.label("end%d", l)
+	g.done()
 }
 
 // stored is how elements of keys and values lie in memory.
