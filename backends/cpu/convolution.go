@@ -147,6 +147,9 @@ func convKernelFor(b *Backend, c ops.Call) kernel {
 	if !ok {
 		return nil
 	}
+	if !b.direct && c.Const[1] { // a filter that changes would be transformed in every run
+		s.Tile = s.BestTile()
+	}
 	return &convKernel{spec: s, layout: l, e: e, isa: b.isa}
 }
 

@@ -31,6 +31,7 @@ type Backend struct {
 	isa      cpuinfo.ISA
 	vec      *vec.Funcs
 	engine   *Engine
+	direct   bool // convolutions by their definition
 	nodes    atomic.Int64
 	products atomic.Int64
 }
@@ -47,7 +48,9 @@ func open(o *backends.Options) (backends.Backend, error) {
 			return nil, err
 		}
 	}
-	return newBackend(threads, isa), nil
+	b := newBackend(threads, isa)
+	b.direct = o.String("conv", "auto", "auto", "direct") == "direct"
+	return b, nil
 }
 
 func newBackend(threads int, isa cpuinfo.ISA) *Backend {
@@ -67,6 +70,7 @@ func (b *Backend) Describe() backends.Description {
 		Options: []string{
 			"threads=0: workers at most; 0 means GOMAXPROCS",
 			fmt.Sprintf("isa=%v: instruction set, one of %s", b.isa, strings.Join(in.Names(), ", ")),
+			"conv=auto: direct computes convolutions by their definition; auto also by Winograd's algorithm, where that is faster",
 		},
 	}
 	for _, t := range tensor.DTypes() {

@@ -19,6 +19,7 @@ type Spec struct {
 	OH, OW         int
 	Groups         int
 	Transposed     bool
+	Tile           int // 0: by the definition; 2 or 4: by Winograd's algorithm with tiles of so many pixels in each direction
 }
 
 // Act is what happens to a sum, after the residual is added.
@@ -53,7 +54,6 @@ type Filter struct {
 	dw     []float32 // depthwise: [KH KW, C]
 	blocks *Filter   // of a transposed one whose pixels become blocks: see blocks.go
 	data   []float32
-	strips int // groups of panels
 }
 
 // phase is one convolution: of a transposed one there is one for each residue of the stride.
@@ -76,6 +76,9 @@ func (s *Spec) Check() error {
 	if s.Groups < 1 || s.C%s.Groups != 0 || s.M%s.Groups != 0 || s.KH < 1 || s.KW < 1 || s.SH < 1 || s.SW < 1 || s.DH < 1 || s.DW < 1 ||
 		s.N < 0 || s.H < 0 || s.W < 0 || s.C < 1 || s.M < 1 || s.OH < 0 || s.OW < 0 || s.Top < 0 || s.Left < 0 {
 		return fmt.Errorf("conv: %+v", *s)
+	}
+	if s.Tile != 0 && (s.Tile != 2 && s.Tile != 4 || !s.winograd()) {
+		return fmt.Errorf("conv: Winograd's algorithm for %+v: 3x3 filters, strides and groups of 1, tiles of 2 or 4 are right", *s)
 	}
 	return nil
 }
@@ -102,6 +105,10 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 			v *= scale[o]
 		}
 		return v
+	}
+	if s.Tile > 0 {
+		packWinograd(f, get)
+		return f, nil
 	}
 	if s.Depthwise() {
 		f.dw = alignedFloats(s.KH * s.KW * s.C)
@@ -266,6 +273,7 @@ type Plan struct {
 	workers []scratch
 	dw      *depthwise
 	blocks  *blocks
+	win     *winograd
 }
 
 // work is a phase for a size.
@@ -319,6 +327,10 @@ func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
 	mg := s.M / s.Groups
 	panels := (mg + p.k.nr - 1) / p.k.nr
 	p.init = alignedFloats(s.Groups * panels * p.k.nr)
+	if s.Tile > 0 {
+		p.win = newWinograd(p)
+		return p, nil
+	}
 	workers := par.Workers(threads, 1<<30)
 	for i := range f.phases {
 		w := p.work(&f.phases[i], panels, workers)
@@ -446,6 +458,11 @@ func (p *Plan) Run(a *Args) {
 		} else {
 			clear(p.init[g*stride : g*stride+mg])
 		}
+	}
+	if p.win != nil {
+		p.win.run(a)
+		p.args = nil
+		return
 	}
 	for i := range p.works {
 		p.cur = &p.works[i]

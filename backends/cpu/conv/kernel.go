@@ -64,6 +64,7 @@ const (
 	swish  = 2 // x max(0, min(1, p x + q)), 0 where the factor is
 	leaky  = 3 // max(x, 0) + p min(x, 0)
 	affine = 4 // swish, then s x + t
+	raw    = 5 // of tiles only: the sum alone, without init, residual and limits, for all channels of the panel
 )
 
 // kernels are the functions of one instruction set.
@@ -78,6 +79,8 @@ type kernels struct {
 	block   int           // strips take whole blocks of so many channels; 1: any number
 	mul     []func(*strip)
 	maximum []func(*strip)
+	input   [7]func(*transform) // of Winograd's algorithm, by pixels of a tile; nil: in Go
+	output  [7]func(*inverse)
 }
 
 // kernelsFor returns the best kernels that an instruction set allows.
@@ -161,6 +164,10 @@ func tileGo(p *tile, h int) {
 		}
 	}
 	for i := range h {
+		if p.mode == raw {
+			*(*[portableNR]float32)(unsafe.Add(p.c, i*p.ldc)) = acc[i]
+			continue
+		}
 		for j := range p.cols {
 			x := acc[i][j] + *at(p.init, 4*j)
 			if p.res != nil {

@@ -65,6 +65,8 @@ func (f *file) tile256(h int) {
 	f.p("\tJNE step")
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
+	f.p("\tCMPQ %d(DI), $%d", oMode, modeRaw)
+	f.p("\tJEQ raw")
 	f.p("\tMOVQ %d(DI), AX", oInit)
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
@@ -90,7 +92,7 @@ func (f *file) tile256(h int) {
 			sums = append(sums, acc(i, v))
 		}
 	}
-	f.activate("Y", sums, [4]string{"Y12", "Y13", "Y14", "Y15"}, oP, oQ, oMode, oS, oT)
+	f.activate("Y", sums, [4]string{"Y12", "Y13", "Y14", "Y15"}, oP, oQ, oMode, oS, oT, "")
 	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
 	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
 	f.p("\tMOVQ %d(DI), AX", oC)
@@ -107,6 +109,7 @@ func (f *file) tile256(h int) {
 	}
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
+	f.raw(h, nv, 32, acc)
 }
 
 // strip256 takes whole blocks of 8 channels; the driver runs the rest in Go.
@@ -164,7 +167,7 @@ func (f *file) strip256(op string, h int) {
 	for i := 0; i < h; i++ {
 		sums = append(sums, acc(i))
 	}
-	f.activate("Y", sums, [4]string{"Y10", "Y11", "Y12", "Y13"}, sP, sQ, sMode, sS, sT)
+	f.activate("Y", sums, [4]string{"Y10", "Y11", "Y12", "Y13"}, sP, sQ, sMode, sS, sT, "")
 	f.p("\tMOVQ %d(DI), AX", sC)
 	f.p("\tADDQ DX, AX")
 	f.p("\tMOVQ %d(DI), CX", sLDC)

@@ -98,6 +98,8 @@ func (f *file) tile512(h, nv int) {
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
 
+	f.p("\tCMPQ %d(DI), $%d", oMode, modeRaw)
+	f.p("\tJEQ raw")
 	f.p("\tMOVQ %d(DI), AX", oInit)
 	for v := 0; v < nv; v++ {
 		f.p("\tVMOVUPS %d(AX), %s", v*64, breg(v))
@@ -130,7 +132,7 @@ func (f *file) tile512(h, nv int) {
 	if nv == 1 {
 		spare = areg[2]
 	}
-	f.activate("Z", sums, [4]string{breg(0), areg[0], areg[1], spare}, oP, oQ, oMode, oS, oT)
+	f.activate("Z", sums, [4]string{breg(0), areg[0], areg[1], spare}, oP, oQ, oMode, oS, oT, "")
 	// The sum is the second source, so that NaN comes through.
 	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
 	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
@@ -141,6 +143,24 @@ func (f *file) tile512(h, nv int) {
 			f.p("\tVMAXPS %s, %s, %s", acc(i, v), breg(0), acc(i, v))
 			f.p("\tVMINPS %s, %s, %s", acc(i, v), areg[0], acc(i, v))
 			f.p("\tVMOVUPS %s, K%d, %d(AX)", acc(i, v), v+1, v*64)
+		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+	f.raw(h, nv, 64, acc)
+}
+
+// raw stores sums as they are.
+func (f *file) raw(h, nv, bytes int, acc func(i, v int) string) {
+	f.p("raw:")
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	for i := 0; i < h; i++ {
+		for v := 0; v < nv; v++ {
+			f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*bytes)
 		}
 		if i+1 < h {
 			f.p("\tADDQ CX, AX")
@@ -213,7 +233,7 @@ func (f *file) strip512(op string, h int) {
 	for i := 0; i < h; i++ {
 		sums = append(sums, acc(i))
 	}
-	f.activate("Z", sums, [4]string{"Z26", "Z27", "Z28", "Z29"}, sP, sQ, sMode, sS, sT)
+	f.activate("Z", sums, [4]string{"Z26", "Z27", "Z28", "Z29"}, sP, sQ, sMode, sS, sT, "")
 	f.p("\tMOVQ %d(DI), AX", sC)
 	f.p("\tADDQ DX, AX")
 	f.p("\tMOVQ %d(DI), CX", sLDC)
@@ -232,23 +252,23 @@ func (f *file) strip512(op string, h int) {
 	f.p("\tRET")
 }
 
-// activate applies the mode to registers; t are four that are free. Labels are unique because it stands once in a function.
-func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode, so, to int) {
+// activate applies the mode to registers; t are four that are free. The labels end in suffix, which tells several in a function apart.
+func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode, so, to int, suffix string) {
 	xor := map[string]string{"Z": "VPXORD", "Y": "VXORPS"}[letter]
 	f.p("\tMOVQ %d(DI), CX", mode)
 	f.p("\tTESTQ CX, CX")
-	f.p("\tJEQ plain")
+	f.p("\tJEQ plain%s", suffix)
 	f.p("\tVBROADCASTSS %d(DI), %s", p, t[0])
 	f.p("\tCMPQ CX, $%d", modeLeaky)
-	f.p("\tJEQ leaky")
+	f.p("\tJEQ leaky%s", suffix)
 	f.p("\tVBROADCASTSS %d(DI), %s", q, t[1])
 	f.p("\tCMPQ CX, $%d", modeSwish)
-	f.p("\tJGE swish")
+	f.p("\tJGE swish%s", suffix)
 	for _, r := range regs {
 		f.p("\tVFMADD213PS %s, %s, %s", t[1], t[0], r)
 	}
-	f.p("\tJMP plain")
-	f.p("swish:")
+	f.p("\tJMP plain%s", suffix)
+	f.p("swish%s:", suffix)
 	f.p("\t%s %s, %s, %s", xor, t[3], t[3], t[3])
 	w := map[string]string{"Z": "512", "Y": "256"}[letter]
 	for _, r := range regs {
@@ -267,19 +287,19 @@ func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode, s
 		}
 	}
 	f.p("\tCMPQ CX, $%d", modeAffine)
-	f.p("\tJNE plain")
+	f.p("\tJNE plain%s", suffix)
 	f.p("\tVBROADCASTSS %d(DI), %s", so, t[0])
 	f.p("\tVBROADCASTSS %d(DI), %s", to, t[1])
 	for _, r := range regs {
 		f.p("\tVFMADD213PS %s, %s, %s", t[1], t[0], r)
 	}
-	f.p("\tJMP plain")
-	f.p("leaky:")
+	f.p("\tJMP plain%s", suffix)
+	f.p("leaky%s:", suffix)
 	f.p("\t%s %s, %s, %s", xor, t[1], t[1], t[1])
 	for _, r := range regs {
 		f.p("\tVMINPS %s, %s, %s", r, t[1], t[2])
 		f.p("\tVMAXPS %s, %s, %s", r, t[1], r)
 		f.p("\tVFMADD231PS %s, %s, %s", t[0], t[2], r)
 	}
-	f.p("plain:")
+	f.p("plain%s:", suffix)
 }

@@ -151,6 +151,7 @@ const (
 	modeSwish  = 2 // x max(0, min(1, p x + q))
 	modeLeaky  = 3 // max(x, 0) + p min(x, 0)
 	modeAffine = 4 // swish, then s x + t
+	modeRaw    = 5 // of tiles: the sum alone, all channels of the panel
 )
 
 func main() {
@@ -158,6 +159,7 @@ func main() {
 	flag.Parse()
 	avx512(*out)
 	avx2(*out)
+	winograd(*out)
 	constants(*out)
 }
 

@@ -1,0 +1,538 @@
+package conv
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/par"
+)
+
+// winograd runs a 3x3 convolution of stride 1 by Winograd's algorithm: tiles of pixels that overlap by two are transformed to frequencies,
+// each frequency of all tiles is a product with the transformed filters, and the sums are transformed back to the Spec.Tile x Spec.Tile
+// pixels in the middle. A tile of 4 takes 36 multiply-adds where the definition takes 144, one of 2 takes 16 for 36.
+//
+// A job takes some tiles through all three steps, a panel of output channels at a time, so that frequencies stay in L2 and the filters
+// stream past once a job. A dilated convolution is one on each of the grids of pixels that its taps can meet.
+type winograd struct {
+	p      *Plan
+	t      int // pixels of a tile in each direction, borders included
+	tiles  []origin
+	total  int // tiles of all images
+	block  int // tiles of a job
+	blocks int
+	cuts   int // of the panels; more than one: jobs of their own
+	row    int // floats of a tile of one frequency
+	zeros  []float32
+	args   *Args
+	worker []winogradScratch
+}
+
+// origin is the first output pixel of a tile.
+type origin struct{ y, x int }
+
+type winogradScratch struct {
+	t    tile
+	in   transform
+	out  inverse
+	src  [36]unsafe.Pointer
+	dst  [][16]unsafe.Pointer // of each tile of a job
+	res  [][16]unsafe.Pointer
+	offs [1]int
+	v    []float32 // [frequency][tile][C]
+	m    []float32 // [frequency][tile][channels of a panel]
+	tmp  []float32
+	sink []float32 // what lies outside the image
+	load []float32
+	keep []float32 // pixels that cannot go to Y
+	_    [64]byte
+}
+
+// Channels that do not fill a vector are not worth a transform.
+const winogradLeast = 12
+
+// winogradFloats is the size of the frequencies of a job, in and out: most of a small L2. Speed is flat from half to twice of it.
+const winogradFloats = 192 << 10
+
+// Winograd reports whether the convolution has the form that the algorithm takes.
+func (s *Spec) winograd() bool {
+	return s.KH == 3 && s.KW == 3 && s.SH == 1 && s.SW == 1 && s.Groups == 1 && !s.Transposed
+}
+
+// BestTile returns the Tile with which a convolution is fastest: 0, 2 or 4. It depends on nothing but the sizes.
+//
+// The estimate counts multiply-adds a pair of an input and an output channel. Products take one a frequency and tile, but no less than
+// reading the filters, which come from beyond L2 once for every block of tiles. The transforms of a frequency take about as long as
+// transformCost of them a channel.
+func (s *Spec) BestTile() int {
+	if !s.winograd() || s.C < winogradLeast || s.M < winogradLeast {
+		return 0
+	}
+	const (
+		transformCost = 17
+		readCost      = 20   // of a float from memory
+		better        = 0.85 // larger filters must pay
+	)
+	best, cost := 0, 9*max(float64(s.N)*float64(s.OH)*float64(s.OW), readCost)
+	for _, m := range []int{2, 4} {
+		f := float64((m + 2) * (m + 2))
+		tiles := float64(s.N) * float64(s.tilesOf(m))
+		c := f * (max(tiles, readCost*math.Ceil(tiles/float64(s.winogradBlock(m)))) + tiles*transformCost*(1/float64(s.C)+1/float64(s.M)))
+		if c < better*cost {
+			best, cost = m, c
+		}
+	}
+	return best
+}
+
+// tilesOf returns the tiles of an image.
+func (s *Spec) tilesOf(m int) int {
+	along := func(n, dilation int) int {
+		count := 0
+		for r := range min(dilation, n) {
+			count += ceilDiv(ceilDiv(n-r, dilation), m)
+		}
+		return count
+	}
+	return along(s.OH, s.DH) * along(s.OW, s.DW)
+}
+
+// winogradBlock returns how many tiles a job has at most.
+func (s *Spec) winogradBlock(m int) int {
+	const least = 14 // the rows of the highest kernel
+	return max(winogradFloats/((m+2)*(m+2)*(s.winogradRow()+32))/least, 1) * least
+}
+
+// winogradRow returns the floats between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
+func (s *Spec) winogradRow() int {
+	n := ceilDiv(s.C, 16) * 16
+	if n%256 == 0 {
+		n += 16
+	}
+	return n
+}
+
+// packWinograd transforms and packs a filter as [panel][frequency][C][channels of a panel].
+func packWinograd(f *Filter, get func(o, c, ky, kx int) float32) {
+	s := &f.spec
+	t := s.Tile + 2
+	nr := f.k.nr
+	n := ceilDiv(s.M, nr) * nr * t * t * s.C
+	f.data = alignedFloats(n)
+	for o := range s.M {
+		panel, j := o/nr, o%nr
+		width := f.k.width(s.M - panel*nr)
+		out := f.data[panel*nr*t*t*s.C:]
+		for c := range s.C {
+			var g [9]float64
+			for i := range g {
+				g[i] = float64(get(o, c, i/3, i%3))
+			}
+			var rows [18]float64 // [t][3]
+			for x := range 3 {
+				v := filterFrequencies(t, g[x], g[3+x], g[6+x])
+				for i := range t {
+					rows[i*3+x] = v[i]
+				}
+			}
+			for i := range t {
+				v := filterFrequencies(t, rows[i*3], rows[i*3+1], rows[i*3+2])
+				for k := range t {
+					out[((i*t+k)*s.C+c)*width+j] = float32(v[k])
+				}
+			}
+		}
+	}
+}
+
+// The points of the transforms of 6 are 0, a, -a, b, -b and infinity, of those of 4 they are 0, 1, -1 and infinity: see _gen/winograd.go.
+const (
+	pointA  = 5.0 / 8
+	pointB  = 3.0 / 2
+	pointA2 = pointA * pointA
+	pointB2 = pointB * pointB
+)
+
+// filterFrequencies transforms three taps.
+func filterFrequencies(t int, x, y, z float64) [6]float64 {
+	if t == 4 {
+		return [6]float64{x, (x + y + z) / 2, (x - y + z) / 2, z}
+	}
+	const (
+		na = 1 / (2 * pointA2 * (pointA2 - pointB2))
+		nb = 1 / (2 * pointB2 * (pointB2 - pointA2))
+	)
+	ea, oa := x+pointA2*z, pointA*y
+	eb, ob := x+pointB2*z, pointB*y
+	return [6]float64{x / (pointA2 * pointB2), na * (ea + oa), na * (ea - oa), nb * (eb + ob), nb * (eb - ob), z}
+}
+
+func newWinograd(p *Plan) *winograd {
+	s := &p.s
+	w := &winograd{p: p, t: s.Tile + 2, row: s.winogradRow(), zeros: alignedFloats(s.C + 16)}
+	for ry := range min(s.DH, s.OH) {
+		for y := ry; y < s.OH; y += s.Tile * s.DH {
+			for rx := range min(s.DW, s.OW) {
+				for x := rx; x < s.OW; x += s.Tile * s.DW {
+					w.tiles = append(w.tiles, origin{y, x})
+				}
+			}
+		}
+	}
+	w.total = s.N * len(w.tiles)
+	workers := par.Workers(p.threads, 1<<30)
+	panels := ceilDiv(s.M, p.k.nr)
+	w.block, w.cuts = s.winogradBlock(s.Tile), 1
+	if w.blocks = ceilDiv(w.total, w.block); w.blocks%workers != 0 {
+		even := ceilDiv(w.blocks, workers) * workers
+		switch {
+		case ceilDiv(w.total, even) >= 2*p.k.mr:
+			w.blocks = even
+		case panels >= workers && w.blocks < 2*workers:
+			w.cuts = workers
+		}
+	}
+	w.block = max(ceilDiv(w.total, max(w.blocks, 1)), 1)
+	w.blocks = ceilDiv(w.total, w.block)
+	return w
+}
+
+func (w *winograd) run(a *Args) {
+	w.args = a
+	jobs := w.blocks * w.cutsOf(a)
+	for len(w.worker) < par.Workers(w.p.threads, jobs) {
+		w.worker = append(w.worker, winogradScratch{})
+	}
+	par.Run(w.p.threads, jobs, w)
+	w.args = nil
+}
+
+// cutsOf returns the cuts of a run: a pixel that is handed on needs all of its channels.
+func (w *winograd) cutsOf(a *Args) int {
+	if a.Post != nil || a.Store != nil {
+		return 1
+	}
+	return w.cuts
+}
+
+// Do takes some tiles, and some panels of them, through all steps.
+func (w *winograd) Do(worker, job int) {
+	a := w.args
+	if a.Stop != nil && a.Stop() {
+		return
+	}
+	s, k := &w.p.s, w.p.k
+	cuts := w.cutsOf(a)
+	cut := job % cuts
+	first := job / cuts * w.block
+	n := min(w.block, w.total-first)
+	panels := ceilDiv(s.M, k.nr)
+	p0, p1 := cut*panels/cuts, (cut+1)*panels/cuts
+
+	sc := &w.worker[worker]
+	sc.prepare(w)
+	for i := range n {
+		w.forward(sc, i, first+i)
+	}
+	w.targets(sc, first, n)
+	for pn := p0; pn < p1; pn++ {
+		w.products(sc, pn, n)
+		w.backward(sc, pn, n)
+	}
+	if a.Post != nil || a.Store != nil {
+		w.post(sc, first, n)
+	}
+}
+
+func (sc *winogradScratch) prepare(w *winograd) {
+	s, a, freqs := &w.p.s, w.args, w.t*w.t
+	if sc.v == nil {
+		sc.v = alignedFloats(freqs*w.block*w.row + 16)
+		sc.m = alignedFloats(freqs*w.block*w.p.k.nr + 16)
+		sc.tmp = alignedFloats(freqs * 16)
+		sc.sink = alignedFloats(ceilDiv(s.M, w.p.k.nr)*w.p.k.nr + 16)
+		sc.dst = make([][16]unsafe.Pointer, w.block)
+	}
+	if a.Residual != nil && sc.res == nil {
+		sc.res = make([][16]unsafe.Pointer, w.block)
+	}
+	if a.Load != nil && sc.load == nil {
+		sc.load = alignedFloats(freqs*w.row + 16)
+	}
+	if a.Store != nil && sc.keep == nil {
+		sc.keep = alignedFloats(s.Tile*s.Tile*w.block*s.M + 16)
+	}
+	sc.in.tmp, sc.out.tmp = unsafe.Pointer(&sc.tmp[0]), unsafe.Pointer(&sc.tmp[0])
+	sc.in.src = unsafe.Pointer(&sc.src)
+}
+
+// forward transforms the pixels of a tile; i is its position in the job.
+func (w *winograd) forward(sc *winogradScratch, i, at int) {
+	s, a := &w.p.s, w.args
+	image, o := at/len(w.tiles), w.tiles[at%len(w.tiles)]
+	zero := unsafe.Pointer(&w.zeros[0])
+	for dy := range w.t {
+		y := o.y - s.Top + dy*s.DH
+		for dx := range w.t {
+			x := o.x - s.Left + dx*s.DW
+			p := &sc.src[dy*w.t+dx]
+			if y < 0 || y >= s.H || x < 0 || x >= s.W {
+				*p = zero
+				continue
+			}
+			from := ((image*s.H+y)*s.W + x) * s.C
+			if a.Load == nil {
+				*p = unsafe.Pointer(&a.X[from])
+				continue
+			}
+			pixel := sc.load[(dy*w.t+dx)*w.row:][:s.C]
+			a.Load(pixel, from)
+			*p = unsafe.Pointer(&pixel[0])
+		}
+	}
+	sc.in.dst, sc.in.step = unsafe.Pointer(&sc.v[i*w.row]), w.block*w.row*4
+	w.p.k.transform(&sc.in, w.t, s.C)
+}
+
+// targets sets where the pixels of the tiles go.
+func (w *winograd) targets(sc *winogradScratch, first, n int) {
+	s, a := &w.p.s, w.args
+	sink := unsafe.Pointer(&sc.sink[0])
+	m := s.Tile
+	for i := range n {
+		image, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
+		for dy := range m {
+			y := o.y + dy*s.DH
+			for dx := range m {
+				x, j := o.x+dx*s.DW, dy*m+dx
+				to, res := sink, sink
+				if y < s.OH && x < s.OW {
+					at := ((image*s.OH+y)*s.OW + x) * s.M
+					if a.Store == nil {
+						to = unsafe.Pointer(&a.Y[at])
+					} else {
+						to = unsafe.Pointer(&sc.keep[(i*m*m+j)*s.M])
+					}
+					if a.Residual != nil {
+						res = unsafe.Pointer(&a.Residual[at])
+					}
+				}
+				sc.dst[i][j] = to
+				if a.Residual != nil {
+					sc.res[i][j] = res
+				}
+			}
+		}
+	}
+}
+
+// products multiplies each frequency of the tiles by a panel of filters.
+func (w *winograd) products(sc *winogradScratch, pn, n int) {
+	s, k, f := &w.p.s, w.p.k, w.p.f
+	t := &sc.t
+	freqs := w.t * w.t
+	live := min(s.M-pn*k.nr, k.nr)
+	width := k.width(live)
+	kernels := k.wide
+	if width < k.nr {
+		kernels = k.half
+	}
+	t.offs, t.segs, t.k, t.mode, t.cols = unsafe.Pointer(&sc.offs), 1, s.C, raw, width
+	t.ars, t.ldc = w.row*4, width*4
+	strips := ceilDiv(n, k.mr)
+	low, rem := n/strips, n%strips
+	for q := range freqs {
+		t.b = unsafe.Pointer(&f.data[pn*k.nr*freqs*s.C+q*s.C*width])
+		i := 0
+		for st := range strips {
+			h := low
+			if st < rem {
+				h++
+			}
+			t.a, t.c = unsafe.Pointer(&sc.v[(q*w.block+i)*w.row]), unsafe.Pointer(&sc.m[(q*w.block+i)*width])
+			kernels[h](t)
+			i += h
+		}
+	}
+}
+
+// backward transforms the sums of a panel to pixels.
+func (w *winograd) backward(sc *winogradScratch, pn, n int) {
+	s, k, a := &w.p.s, w.p.k, w.args
+	live := min(s.M-pn*k.nr, k.nr)
+	width := k.width(live)
+	v := &sc.out
+	v.init, v.step, v.off = unsafe.Pointer(&w.p.init[pn*k.nr]), w.block*width*4, pn*k.nr*4
+	v.lo, v.hi, v.p, v.q, v.mode, v.s, v.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
+	v.res = nil
+	for i := range n {
+		v.src, v.dst = unsafe.Pointer(&sc.m[i*width]), unsafe.Pointer(&sc.dst[i])
+		if a.Residual != nil {
+			v.res = unsafe.Pointer(&sc.res[i])
+		}
+		k.inverse(v, w.t, live)
+	}
+}
+
+// post hands on the pixels of the tiles.
+func (w *winograd) post(sc *winogradScratch, first, n int) {
+	s, a, m := &w.p.s, w.args, w.p.s.Tile
+	for i := range n {
+		image, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
+		for dy := range m {
+			for dx := range m {
+				y, x := o.y+dy*s.DH, o.x+dx*s.DW
+				if y >= s.OH || x >= s.OW {
+					continue
+				}
+				at := ((image*s.OH+y)*s.OW + x) * s.M
+				var pixel []float32
+				if a.Store == nil {
+					pixel = a.Y[at : at+s.M]
+				} else {
+					pixel = sc.keep[(i*m*m+dy*m+dx)*s.M:][:s.M]
+				}
+				if a.Post != nil {
+					a.Post(at, pixel)
+				}
+				if a.Store != nil {
+					a.Store(at, pixel)
+				}
+			}
+		}
+	}
+}
+
+// transform is what an input transform is called with: n channels of the T x T pixels at src. Frequency f goes to dst + f step. Whole
+// vectors are written; tmp has room for T x T vectors. Kernels change n.
+type transform struct {
+	src  unsafe.Pointer // *[T * T]unsafe.Pointer
+	dst  unsafe.Pointer
+	tmp  unsafe.Pointer
+	step int
+	n    int
+}
+
+// inverse is what an output transform is called with: n channels of the frequencies at src, step bytes apart, give the pixels at dst,
+// (T - 2) x (T - 2) of them, each off bytes behind its pointer, as those of the residual res, if there is one. The epilogue is that of
+// a tile. Kernels change n.
+type inverse struct {
+	src  unsafe.Pointer
+	dst  unsafe.Pointer // *[(T-2) * (T-2)]unsafe.Pointer
+	res  unsafe.Pointer // the same, or nil
+	init unsafe.Pointer
+	tmp  unsafe.Pointer
+	step int
+	off  int
+	n    int
+	lo   float32
+	hi   float32
+	p, q float32
+	mode int
+	s, t float32
+}
+
+// transform runs the kernel for tiles of t, and for channels that fill no block its twin in Go.
+func (k *kernels) transform(p *transform, t, n int) {
+	whole := n - n%k.block
+	if f := k.input[t]; f != nil && whole > 0 {
+		p.n = whole
+		f(p)
+	} else {
+		whole = 0
+	}
+	for c := whole; c < n; c++ {
+		inputGo(p, t, 4*c)
+	}
+}
+
+func (k *kernels) inverse(p *inverse, t, n int) {
+	whole := n - n%k.block
+	if f := k.output[t]; f != nil && whole > 0 {
+		p.n = whole
+		f(p)
+	} else {
+		whole = 0
+	}
+	for c := whole; c < n; c++ {
+		outputGo(p, t, 4*c)
+	}
+}
+
+// inputGo transforms the channel at some bytes: the definition of the kernels.
+func inputGo(p *transform, t, off int) {
+	src := unsafe.Slice((*unsafe.Pointer)(p.src), t*t)
+	var tmp [36]float32
+	var x [6]float32
+	for j := range t {
+		for i := range t {
+			x[i] = *at(src[i*t+j], off)
+		}
+		forward(&x, t)
+		for i := range t {
+			tmp[i*t+j] = x[i]
+		}
+	}
+	for i := range t {
+		copy(x[:t], tmp[i*t:])
+		forward(&x, t)
+		for j := range t {
+			*at(p.dst, (i*t+j)*p.step+off) = x[j]
+		}
+	}
+}
+
+// forward transforms t values in place.
+func forward(x *[6]float32, t int) {
+	if t == 4 {
+		x[0], x[1], x[2], x[3] = x[0]-x[2], x[1]+x[2], x[2]-x[1], x[3]-x[1]
+		return
+	}
+	const (
+		sum     = pointA2 + pointB2
+		product = pointA2 * pointB2
+	)
+	z0 := x[4] - sum*x[2] + product*x[0]
+	z5 := x[5] - sum*x[3] + product*x[1]
+	e, o := x[4]-pointB2*x[2], x[3]-pointB2*x[1]
+	g, u := x[4]-pointA2*x[2], x[3]-pointA2*x[1]
+	*x = [6]float32{z0, e + pointA*o, e - pointA*o, g + pointB*u, g - pointB*u, z5}
+}
+
+// outputGo transforms the channel at some bytes back: the definition of the kernels.
+func outputGo(p *inverse, t, off int) {
+	m := t - 2
+	dst := unsafe.Slice((*unsafe.Pointer)(p.dst), m*m)
+	var tmp [24]float32
+	for j := range t {
+		var x [6]float32
+		for i := range t {
+			x[i] = *at(p.src, (i*t+j)*p.step+off)
+		}
+		backward(&x, t)
+		for i := range m {
+			tmp[i*t+j] = x[i]
+		}
+	}
+	for i := range m {
+		var x [6]float32
+		copy(x[:t], tmp[i*t:])
+		backward(&x, t)
+		for j := range m {
+			v := x[j] + *at(p.init, off)
+			if p.res != nil {
+				v += *at(unsafe.Slice((*unsafe.Pointer)(p.res), m*m)[i*m+j], p.off+off)
+			}
+			*at(dst[i*m+j], p.off+off) = finish(v, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
+		}
+	}
+}
+
+// backward transforms t values to t - 2 in place.
+func backward(x *[6]float32, t int) {
+	if t == 4 {
+		x[0], x[1] = x[0]+x[1]+x[2], x[1]-x[2]+x[3]
+		return
+	}
+	sa, da, sb, db := x[1]+x[2], x[1]-x[2], x[3]+x[4], x[3]-x[4]
+	*x = [6]float32{x[0] + sa + sb, pointA*da + pointB*db, pointA2*sa + pointB2*sb, x[5] + pointA2*pointA*da + pointB2*pointB*db}
+}
