@@ -116,6 +116,7 @@ type work struct {
 	chunk     int            // elements of k that are spread at once
 	group     int            // panels of a job
 	jobs      int
+	runs      int // jobs in a run: what one worker takes in a row when all are equally fast
 	rowsEach  int // rows of a job of quantization
 	quantJobs int
 }
@@ -176,9 +177,11 @@ func (w *work) plan() {
 	if r.M <= fewRows && w.k.fused != nil {
 		w.fused = w.k.fused(f, r.M)
 	}
+	w.runs = w.jobs
 	switch {
 	case w.fused != nil:
 		w.slots, w.height, w.perWorker = fewSlots, fewSlots, 0
+		w.divide()
 	case w.k.tiles != nil:
 		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, chunkTiles
 	default:
@@ -198,6 +201,20 @@ func (w *work) plan() {
 	if len(w.args) < workers {
 		w.args = make([]dotArgs, workers)
 	}
+}
+
+// fewBytes is the least that a job of few rows reads: some microseconds' worth.
+const fewBytes = 32 << 10
+
+// divide cuts the panels into jobs for few rows, which are limited by reading memory. Kernels fetch ahead of what they use, so each
+// worker's jobs should lie behind one another: the jobs are as many runs as there are workers, and job numbers go round the runs.
+func (w *work) divide() {
+	p := w.p
+	workers := par.Workers(w.r.Threads, max(p.panels*p.g.size/fewBytes, 1))
+	w.group = max((p.panels+8*workers-1)/(8*workers), (fewBytes-1)/p.g.size+1)
+	w.runs = (p.panels + w.group*workers - 1) / (w.group * workers)
+	w.group = (p.panels + w.runs*workers - 1) / (w.runs * workers)
+	w.jobs = w.runs * workers
 }
 
 // tileBuf is the size of two tiles of sums.
@@ -226,21 +243,24 @@ func (t *dotTask) Do(worker, job int) {
 		return
 	}
 	p, r := w.p, w.r
-	first := job * w.group
+	first := (job%(w.jobs/w.runs)*w.runs + job/(w.jobs/w.runs)) * w.group
 	panels := min(w.group, p.panels-first)
+	if panels <= 0 {
+		return
+	}
 	col := first * nr
 	cols := min(panels*nr, p.n-col)
-	var mask uint64
-	if cols == 64 {
-		mask = ^uint64(0)
-	} else {
-		mask = 1<<cols - 1
-	}
 	args := &w.args[worker]
 	switch {
 	case w.fused != nil:
-		w.few(args, first, panels, mask)
+		w.few(args, first, panels)
 	default:
+		var mask uint64
+		if cols == 64 {
+			mask = ^uint64(0)
+		} else {
+			mask = 1<<cols - 1
+		}
 		w.many(args, first, panels, mask, unsafe.Pointer(&w.scratch[worker*w.perWorker]))
 	}
 	*args = dotArgs{} // nothing stays pointed at between calls
@@ -317,14 +337,14 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 }
 
 // few spreads the bits in registers, panel by panel.
-func (w *work) few(args *dotArgs, first, panels int, mask uint64) {
+func (w *work) few(args *dotArgs, first, panels int) {
 	p, r, f := w.p, w.r, w.p.g.f
 	*args = dotArgs{a: unsafe.Pointer(&w.q[0]), aStride: p.k, meta: unsafe.Pointer(&w.metas[0]), ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
 	if r.Accumulate {
 		args.acc = 1
 	}
 	for v := range panels {
-		args.w, args.c, args.mask = p.panel(first+v), unsafe.Pointer(&r.C[(first+v)*nr]), mask>>(16*v)
+		args.w, args.c, args.mask = p.panel(first+v), unsafe.Pointer(&r.C[(first+v)*nr]), 1<<min(p.n-(first+v)*nr, nr)-1
 		w.fused(args)
 	}
 }
