@@ -156,6 +156,18 @@ func (c *call) integerProduct(a, b, za, zb *value) *value {
 		c.fail("product of %v and %v", a, b)
 	}
 	k := a.spec.Dim(-1)
+	if zb != nil {
+		zb = c.cast(zb, tensor.I32)
+	}
+	if b.spec.DType == tensor.U8 { // the engine's weights are signed: b - zb is (b - 128) - (zb - 128)
+		b = c.signed(b)
+		middle := c.scalarOf(tensor.I32, 128)
+		if zb == nil {
+			zb = c.unary(elementwise.Neg, middle)
+		} else {
+			zb = c.binary(elementwise.Sub, zb, middle)
+		}
+	}
 	acc := c.product(a, b, tensor.I32)
 	isZero := func(z *value) bool {
 		if z == nil {
@@ -177,14 +189,33 @@ func (c *call) integerProduct(a, b, za, zb *value) *value {
 	if isZero(zb) {
 		zb = nil
 	}
+	// Sums are products with ones: the engine reads bytes, where a sum over the operand would first widen it.
+	ones := func(dims ...int) *value {
+		t := tensor.New(tensor.I8, dims...)
+		for i := range t.Raw() {
+			t.Raw()[i] = 1
+		}
+		return knownValue(t)
+	}
 	if za != nil {
 		za = c.alongRows(c.cast(za, tensor.I32), acc)
-		sums := c.reduce(reduce.Sum, c.cast(b, tensor.I32), []int{max(int(b.spec.Rank)-2, 0)}, b.spec.Rank >= 2)
+		sums := c.product(ones(1, k), b, tensor.I32)
+		switch {
+		case b.spec.Rank == 1: // one column
+			sums = c.reshape(sums)
+		case a.spec.Rank == 1:
+			sums = c.reshape(sums, acc.spec.Shape()...)
+		}
 		acc = c.binary(elementwise.Sub, acc, c.binary(elementwise.Mul, sums, za))
 	}
 	if zb != nil {
-		zb = c.cast(zb, tensor.I32)
-		sums := c.reduce(reduce.Sum, c.cast(a, tensor.I32), []int{int(a.spec.Rank) - 1}, b.spec.Rank >= 2)
+		sums := c.product(a, ones(k, 1), tensor.I32)
+		switch {
+		case a.spec.Rank == 1: // one row
+			sums = c.reshape(sums)
+		case b.spec.Rank == 1:
+			sums = c.reshape(sums, acc.spec.Shape()...)
+		}
 		acc = c.binary(elementwise.Sub, acc, c.binary(elementwise.Mul, sums, zb))
 	}
 	if za != nil && zb != nil {
@@ -192,6 +223,20 @@ func (c *call) integerProduct(a, b, za, zb *value) *value {
 		acc = c.binary(elementwise.Add, acc, c.binary(elementwise.Mul, both, c.scalarOf(tensor.I32, float64(k))))
 	}
 	return acc
+}
+
+// signed subtracts 128 from bytes.
+func (c *call) signed(v *value) *value {
+	return c.apply(v.spec.With(tensor.I8), func(out tensor.Tensor, in []tensor.Tensor) error {
+		to, from := out.Raw(), in[0]
+		if !from.IsContiguous() {
+			from = from.Clone()
+		}
+		for i, x := range from.Raw() {
+			to[i] = x ^ 0x80
+		}
+		return nil
+	}, v)
 }
 
 // alongRows turns one number a row into a column.
