@@ -17,7 +17,10 @@ func TestKnobsAB(t *testing.T) {
 	if spec == "" {
 		t.Skip("set TESSERA_AB to compare settings")
 	}
-	kn := readKnobs()
+	kn, err := knobTable.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
 	saved := *kn
 	defer func() { *kn = saved }()
 	set := func(s string) {
@@ -26,9 +29,9 @@ func TestKnobsAB(t *testing.T) {
 			name, v, _ := strings.Cut(kv, "=")
 			n, _ := strconv.Atoi(v)
 			found := false
-			for _, d := range knobTable {
-				if d.env == "TESSERA_"+name {
-					*d.field(kn), found = n, true
+			for _, d := range knobTable.Rows() {
+				if d.Env == "TESSERA_"+name {
+					*d.Of(kn), found = n, true
 				}
 			}
 			if !found && kv != "" {

@@ -53,6 +53,10 @@ func MulBatch(c, a, b Matrix, batch Batch, o *Options) error {
 	}
 	batch.fold(&c, &a, &b, o)
 
+	kn, err := o.knobs()
+	if err != nil {
+		return err
+	}
 	r := takeBatch()
 	defer giveBatch(r)
 	r.batch, r.c, r.a, r.b, r.err = batch, c, a, b, nil
@@ -64,8 +68,8 @@ func MulBatch(c, a, b Matrix, batch Batch, o *Options) error {
 	threads := o.threads()
 	macs := float64(c.Rows) * float64(c.Cols) * (float64(a.Cols) + 16)
 	// Side by side when that keeps all workers busy: enough problems, none so large that the last ones leave workers idle.
-	if n > 1 && threads > 1 && (n >= 4*threads || n >= threads && macs < 8*float64(readKnobs().macsPerWorker)) {
-		workers := int(min(float64(threads), max(1, macs*float64(n)/float64(readKnobs().macsPerWorker))))
+	if n > 1 && threads > 1 && (n >= 4*threads || n >= threads && macs < 8*float64(kn.macsPerWorker)) {
+		workers := int(min(float64(threads), max(1, macs*float64(n)/float64(kn.macsPerWorker))))
 		r.opt.Threads, r.opt.Workspace = 1, nil
 		par.Run(workers, n, r)
 	} else {

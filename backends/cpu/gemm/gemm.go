@@ -22,6 +22,7 @@ type Options struct {
 	Epilogue   *Epilogue  // what happens to each element on its way to C; only read
 	AZero      int32      // integer products: the zero point of A; the product is that of A - AZero
 	BF16       BF16Mode   // products of two bf16 operands: how
+	Knobs      *Knobs     // thresholds; nil for those of the environment, the profile or the defaults
 }
 
 func (o *Options) threads() int {
@@ -110,6 +111,10 @@ func multiply(x *call, o *Options) error {
 	if err != nil {
 		return err
 	}
+	kn, err := o.knobs()
+	if err != nil {
+		return err
+	}
 	var opt Options
 	if o != nil {
 		opt = *o
@@ -151,7 +156,7 @@ func multiply(x *call, o *Options) error {
 		defer w.busy.Unlock()
 	}
 	p := &w.prod
-	p.kn, p.vec = readKnobs(), vecFor(isa)
+	p.kn, p.vec = kn, vecFor(isa)
 	p.kern = e.main
 	p.widen = false
 	if x.pb != nil && e.main.b != e.pack {
