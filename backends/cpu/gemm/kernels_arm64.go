@@ -18,7 +18,7 @@ func archKernels() []*kernel {
 		list = []*kernel{
 			{
 				name: "f32_f32_8x3vk1__sve", isa: cpuinfo.SVE, a: aF32, b: format{F32, nr, 1}, acc: F32, mr: 8,
-				full: f32SVEfull[:], fast: f32SVEfast[:], wide: f32SVEwide[:], wideP: wide,
+				full: f32SVEfull[:], fast: f32SVEfast[:], rows: f32SVErows[:], wide: f32SVEwide[:], wideP: wide,
 			},
 			{
 				name: "f32_bf16_6x3vk4__sve", isa: cpuinfo.SVE, a: aF32, b: format{BF16, nr, 4}, acc: F32, mr: 6,
@@ -30,22 +30,22 @@ func archKernels() []*kernel {
 			},
 			{
 				name: "bf16_bf16_8x3vk4__svebf16", isa: cpuinfo.SVE, need: bf16, a: aBF16, b: format{BF16, nr, 4}, acc: F32, mr: 8,
-				full: matBF16SVEfull[:], fast: matBF16SVEfast[:], wide: matBF16SVEwide[:], wideP: wide,
+				full: matBF16SVEfull[:], fast: matBF16SVEfast[:], rows: matBF16SVErows[:], wide: matBF16SVEwide[:], wideP: wide,
 			},
 			{
 				name: "s8_s8_8x3vk8__svei8mm", isa: cpuinfo.SVE, need: i8mm, a: aS8, b: format{S8, nr, 8}, acc: S32, mr: 8,
-				full: mat8SVEfull[:], fast: mat8SVEfast[:], wide: mat8SVEwide[:], wideP: wide,
+				full: mat8SVEfull[:], fast: mat8SVEfast[:], rows: mat8SVErows[:], wide: mat8SVEwide[:], wideP: wide,
 			},
 			{
 				name: "s8_s8_8x3vk8__sve", isa: cpuinfo.SVE, a: aS8, b: format{S8, nr, 8}, acc: S32, mr: 8,
-				full: dot8SVEfull[:], fast: dot8SVEfast[:], wide: dot8SVEwide[:], wideP: wideLow,
+				full: dot8SVEfull[:], fast: dot8SVEfast[:], rows: dot8SVErows[:], wide: dot8SVEwide[:], wideP: wideLow,
 			},
 		}
 	}
 	return append(list,
 		&kernel{
 			name: "f32_f32_8x12k1__neon", isa: cpuinfo.NEON, a: aF32, b: format{F32, 12, 1}, acc: F32, mr: 8,
-			full: f32NEONfull[:], fast: f32NEONfast[:], wide: f32NEONwide[:], wideP: wide,
+			full: f32NEONfull[:], fast: f32NEONfast[:], rows: f32NEONrows[:], wide: f32NEONwide[:], wideP: wide,
 		},
 		&kernel{
 			name: "f32_bf16_6x12k4__neon", isa: cpuinfo.NEON, a: aF32, b: format{BF16, 12, 4}, acc: F32, mr: 6,
@@ -57,15 +57,15 @@ func archKernels() []*kernel {
 		},
 		&kernel{
 			name: "bf16_bf16_8x12k4__neonbf16", isa: cpuinfo.NEON, need: bf16, a: aBF16, b: format{BF16, 12, 4}, acc: F32, mr: 8,
-			full: matBF16NEONfull[:], fast: matBF16NEONfast[:], wide: matBF16NEONwide[:], wideP: wide,
+			full: matBF16NEONfull[:], fast: matBF16NEONfast[:], rows: matBF16NEONrows[:], wide: matBF16NEONwide[:], wideP: wide,
 		},
 		&kernel{
 			name: "s8_s8_8x12k8__neoni8mm", isa: cpuinfo.NEON, need: i8mm, a: aS8, b: format{S8, 12, 8}, acc: S32, mr: 8,
-			full: mat8NEONfull[:], fast: mat8NEONfast[:], wide: mat8NEONwide[:], wideP: wide,
+			full: mat8NEONfull[:], fast: mat8NEONfast[:], rows: mat8NEONrows[:], wide: mat8NEONwide[:], wideP: wide,
 		},
 		&kernel{
 			name: "s8_s8_8x12k8__neondot", isa: cpuinfo.NEON, need: dot, a: aS8, b: format{S8, 12, 8}, acc: S32, mr: 8,
-			full: dot8NEONfull[:], fast: dot8NEONfast[:], wide: dot8NEONwide[:], wideP: wideLow,
+			full: dot8NEONfull[:], fast: dot8NEONfast[:], rows: dot8NEONrows[:], wide: dot8NEONwide[:], wideP: wideLow,
 		},
 	)
 }

@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -57,7 +57,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -245,7 +246,8 @@ l2:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -661,7 +663,8 @@ l2:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -899,7 +902,8 @@ l2:
 	ADD R7, R12, R14
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -1252,7 +1256,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -1557,7 +1562,8 @@ l2:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -1924,7 +1930,8 @@ l2:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:
@@ -2353,7 +2360,8 @@ l2:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $4, R9, R13
+	MOVD R9, R13
+	SUBS $4, R13
 	BLT rest
 
 loop:

@@ -25,6 +25,15 @@ var dot8NEONfast = [9]func(*kargs){
 	8: dot8NEONh8x12fast,
 }
 
+// dot8NEONrows read A along its rows, and a packed B.
+var dot8NEONrows = [9]func(*kargs){
+	4: dot8NEONh4x12rows,
+	5: dot8NEONh5x12rows,
+	6: dot8NEONh6x12rows,
+	7: dot8NEONh7x12rows,
+	8: dot8NEONh8x12rows,
+}
+
 // dot8NEONwide compute several panels at once.
 var dot8NEONwide = [9]func(*kargs){
 	1: dot8NEONh1x48,
@@ -66,6 +75,11 @@ func dot8NEONh4x12(p *kargs)
 //go:noescape
 func dot8NEONh4x12fast(p *kargs)
 
+// dot8NEONh4x12rows multiplies 4 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8NEONh4x12rows(p *kargs)
+
 // dot8NEONh5x12 multiplies 5 rows by 12 columns a step.
 //
 //go:noescape
@@ -75,6 +89,11 @@ func dot8NEONh5x12(p *kargs)
 //
 //go:noescape
 func dot8NEONh5x12fast(p *kargs)
+
+// dot8NEONh5x12rows multiplies 5 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8NEONh5x12rows(p *kargs)
 
 // dot8NEONh6x12 multiplies 6 rows by 12 columns a step.
 //
@@ -86,6 +105,11 @@ func dot8NEONh6x12(p *kargs)
 //go:noescape
 func dot8NEONh6x12fast(p *kargs)
 
+// dot8NEONh6x12rows multiplies 6 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8NEONh6x12rows(p *kargs)
+
 // dot8NEONh7x12 multiplies 7 rows by 12 columns a step.
 //
 //go:noescape
@@ -96,6 +120,11 @@ func dot8NEONh7x12(p *kargs)
 //go:noescape
 func dot8NEONh7x12fast(p *kargs)
 
+// dot8NEONh7x12rows multiplies 7 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8NEONh7x12rows(p *kargs)
+
 // dot8NEONh8x12 multiplies 8 rows by 12 columns a step.
 //
 //go:noescape
@@ -105,3 +134,8 @@ func dot8NEONh8x12(p *kargs)
 //
 //go:noescape
 func dot8NEONh8x12fast(p *kargs)
+
+// dot8NEONh8x12rows multiplies 8 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8NEONh8x12rows(p *kargs)

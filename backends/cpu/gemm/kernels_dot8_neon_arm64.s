@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -88,7 +88,8 @@ l5:
 l6:
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -267,7 +268,8 @@ l4:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -485,7 +487,8 @@ l6:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -675,7 +678,8 @@ l4:
 	ADD R7, R12, R14
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -888,7 +892,8 @@ l6:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1122,7 +1127,8 @@ l6:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1369,7 +1375,8 @@ l5:
 l6:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1430,6 +1437,331 @@ rest:
 	WORD $0x4fa0e856 // sdot v22.4s, v2.16b, v0.4b[3]
 	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
 	WORD $0x4fa0e8d4 // sdot v20.4s, v6.16b, v0.4b[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $4, R23
+l7:
+	MOVD ZR, R24
+l8:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l8
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l7
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	MOVD 96(R0), R21
+	CBZ R21, l9
+	ADD $48, R21
+	MOVD R21, 96(R0)
+l9:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8NEONh4x12rows(p *kargs)
+TEXT ·dot8NEONh4x12rows(SB), NOSPLIT, $192-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $4, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l4:
+	MOVD 112(R0), R21
+	CBZ R21, l5
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V31.S4, V31.S4
+	VADD V0.S4, V30.S4, V30.S4
+	VADD V0.S4, V29.S4, V29.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V28.S4, V28.S4
+	VADD V0.S4, V27.S4, V27.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V25.S4, V25.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADD V0.S4, V23.S4, V23.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V22.S4, V22.S4
+	VADD V0.S4, V21.S4, V21.S4
+	VADD V0.S4, V20.S4, V20.S4
+l5:
+	MOVD 104(R0), R21
+	CBZ R21, l6
+	VDUP R21, V0.S4
+	MOVD 96(R0), R22
+	FMOVQ 0(R22), F1
+	WORD $0x4ea1941f // mla v31.4s, v0.4s, v1.4s
+	WORD $0x4ea1941c // mla v28.4s, v0.4s, v1.4s
+	WORD $0x4ea19419 // mla v25.4s, v0.4s, v1.4s
+	WORD $0x4ea19416 // mla v22.4s, v0.4s, v1.4s
+	FMOVQ 16(R22), F1
+	WORD $0x4ea1941e // mla v30.4s, v0.4s, v1.4s
+	WORD $0x4ea1941b // mla v27.4s, v0.4s, v1.4s
+	WORD $0x4ea19418 // mla v24.4s, v0.4s, v1.4s
+	WORD $0x4ea19415 // mla v21.4s, v0.4s, v1.4s
+	FMOVQ 32(R22), F1
+	WORD $0x4ea1941d // mla v29.4s, v0.4s, v1.4s
+	WORD $0x4ea1941a // mla v26.4s, v0.4s, v1.4s
+	WORD $0x4ea19417 // mla v23.4s, v0.4s, v1.4s
+	WORD $0x4ea19414 // mla v20.4s, v0.4s, v1.4s
+l6:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e09f // sdot v31.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09c // sdot v28.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e096 // sdot v22.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bf // sdot v31.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0bc // sdot v28.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b9 // sdot v25.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b6 // sdot v22.4s, v5.16b, v3.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0de // sdot v30.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0db // sdot v27.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0d8 // sdot v24.4s, v6.16b, v2.4b[0]
+	WORD $0x4f83e0d5 // sdot v21.4s, v6.16b, v3.4b[0]
+	WORD $0x4fa0e0fe // sdot v30.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0fb // sdot v27.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0f8 // sdot v24.4s, v7.16b, v2.4b[1]
+	WORD $0x4fa3e0f5 // sdot v21.4s, v7.16b, v3.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e09d // sdot v29.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09a // sdot v26.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e097 // sdot v23.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e094 // sdot v20.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bd // sdot v29.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ba // sdot v26.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b7 // sdot v23.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b4 // sdot v20.4s, v5.16b, v3.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8df // sdot v31.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8dc // sdot v28.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d9 // sdot v25.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d6 // sdot v22.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8ff // sdot v31.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fc // sdot v28.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f9 // sdot v25.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f6 // sdot v22.4s, v7.16b, v3.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e89e // sdot v30.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e89b // sdot v27.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	WORD $0x4f83e895 // sdot v21.4s, v4.16b, v3.4b[2]
+	WORD $0x4fa0e8be // sdot v30.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8bb // sdot v27.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8b8 // sdot v24.4s, v5.16b, v2.4b[3]
+	WORD $0x4fa3e8b5 // sdot v21.4s, v5.16b, v3.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8dd // sdot v29.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8da // sdot v26.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d7 // sdot v23.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d4 // sdot v20.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8fd // sdot v29.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fa // sdot v26.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f7 // sdot v23.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f4 // sdot v20.4s, v7.16b, v3.4b[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80947f // sdot v31.4s, v3.16b, v0.16b
+	WORD $0x4e8094be // sdot v30.4s, v5.16b, v0.16b
+	WORD $0x4e8094fd // sdot v29.4s, v7.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81947c // sdot v28.4s, v3.16b, v1.16b
+	WORD $0x4e8194bb // sdot v27.4s, v5.16b, v1.16b
+	WORD $0x4e8194fa // sdot v26.4s, v7.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809479 // sdot v25.4s, v3.16b, v0.16b
+	WORD $0x4e8094b8 // sdot v24.4s, v5.16b, v0.16b
+	WORD $0x4e8094f7 // sdot v23.4s, v7.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819476 // sdot v22.4s, v3.16b, v1.16b
+	WORD $0x4e8194b5 // sdot v21.4s, v5.16b, v1.16b
+	WORD $0x4e8194f4 // sdot v20.4s, v7.16b, v1.16b
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1626,7 +1958,8 @@ l6:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1903,7 +2236,8 @@ l5:
 l6:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1976,6 +2310,386 @@ rest:
 	WORD $0x4f81e053 // sdot v19.4s, v2.16b, v1.4b[0]
 	WORD $0x4f81e092 // sdot v18.4s, v4.16b, v1.4b[0]
 	WORD $0x4f81e0d1 // sdot v17.4s, v6.16b, v1.4b[0]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $5, R23
+l7:
+	MOVD ZR, R24
+l8:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l8
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l7
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	MOVD 96(R0), R21
+	CBZ R21, l9
+	ADD $48, R21
+	MOVD R21, 96(R0)
+l9:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8NEONh5x12rows(p *kargs)
+TEXT ·dot8NEONh5x12rows(SB), NOSPLIT, $240-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $5, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+l4:
+	MOVD 112(R0), R21
+	CBZ R21, l5
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V31.S4, V31.S4
+	VADD V0.S4, V30.S4, V30.S4
+	VADD V0.S4, V29.S4, V29.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V28.S4, V28.S4
+	VADD V0.S4, V27.S4, V27.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V25.S4, V25.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADD V0.S4, V23.S4, V23.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V22.S4, V22.S4
+	VADD V0.S4, V21.S4, V21.S4
+	VADD V0.S4, V20.S4, V20.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V19.S4, V19.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADD V0.S4, V17.S4, V17.S4
+l5:
+	MOVD 104(R0), R21
+	CBZ R21, l6
+	VDUP R21, V0.S4
+	MOVD 96(R0), R22
+	FMOVQ 0(R22), F1
+	WORD $0x4ea1941f // mla v31.4s, v0.4s, v1.4s
+	WORD $0x4ea1941c // mla v28.4s, v0.4s, v1.4s
+	WORD $0x4ea19419 // mla v25.4s, v0.4s, v1.4s
+	WORD $0x4ea19416 // mla v22.4s, v0.4s, v1.4s
+	WORD $0x4ea19413 // mla v19.4s, v0.4s, v1.4s
+	FMOVQ 16(R22), F1
+	WORD $0x4ea1941e // mla v30.4s, v0.4s, v1.4s
+	WORD $0x4ea1941b // mla v27.4s, v0.4s, v1.4s
+	WORD $0x4ea19418 // mla v24.4s, v0.4s, v1.4s
+	WORD $0x4ea19415 // mla v21.4s, v0.4s, v1.4s
+	WORD $0x4ea19412 // mla v18.4s, v0.4s, v1.4s
+	FMOVQ 32(R22), F1
+	WORD $0x4ea1941d // mla v29.4s, v0.4s, v1.4s
+	WORD $0x4ea1941a // mla v26.4s, v0.4s, v1.4s
+	WORD $0x4ea19417 // mla v23.4s, v0.4s, v1.4s
+	WORD $0x4ea19414 // mla v20.4s, v0.4s, v1.4s
+	WORD $0x4ea19411 // mla v17.4s, v0.4s, v1.4s
+l6:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e09f // sdot v31.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09c // sdot v28.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e096 // sdot v22.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bf // sdot v31.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0bc // sdot v28.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b9 // sdot v25.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b6 // sdot v22.4s, v5.16b, v3.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0de // sdot v30.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0db // sdot v27.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0d8 // sdot v24.4s, v6.16b, v2.4b[0]
+	WORD $0x4f83e0d5 // sdot v21.4s, v6.16b, v3.4b[0]
+	WORD $0x4fa0e0fe // sdot v30.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0fb // sdot v27.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0f8 // sdot v24.4s, v7.16b, v2.4b[1]
+	WORD $0x4fa3e0f5 // sdot v21.4s, v7.16b, v3.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e09d // sdot v29.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09a // sdot v26.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e097 // sdot v23.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e094 // sdot v20.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bd // sdot v29.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ba // sdot v26.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b7 // sdot v23.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b4 // sdot v20.4s, v5.16b, v3.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8df // sdot v31.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8dc // sdot v28.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d9 // sdot v25.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d6 // sdot v22.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8ff // sdot v31.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fc // sdot v28.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f9 // sdot v25.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f6 // sdot v22.4s, v7.16b, v3.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e89e // sdot v30.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e89b // sdot v27.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	WORD $0x4f83e895 // sdot v21.4s, v4.16b, v3.4b[2]
+	WORD $0x4fa0e8be // sdot v30.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8bb // sdot v27.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8b8 // sdot v24.4s, v5.16b, v2.4b[3]
+	WORD $0x4fa3e8b5 // sdot v21.4s, v5.16b, v3.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8dd // sdot v29.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8da // sdot v26.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d7 // sdot v23.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d4 // sdot v20.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8fd // sdot v29.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fa // sdot v26.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f7 // sdot v23.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f4 // sdot v20.4s, v7.16b, v3.4b[3]
+	FMOVQ.P 16(R23), F0
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e093 // sdot v19.4s, v4.16b, v0.4b[0]
+	WORD $0x4fa0e0b3 // sdot v19.4s, v5.16b, v0.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0d2 // sdot v18.4s, v6.16b, v0.4b[0]
+	WORD $0x4fa0e0f2 // sdot v18.4s, v7.16b, v0.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e091 // sdot v17.4s, v4.16b, v0.4b[0]
+	WORD $0x4fa0e0b1 // sdot v17.4s, v5.16b, v0.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d3 // sdot v19.4s, v6.16b, v0.4b[2]
+	WORD $0x4fa0e8f3 // sdot v19.4s, v7.16b, v0.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e892 // sdot v18.4s, v4.16b, v0.4b[2]
+	WORD $0x4fa0e8b2 // sdot v18.4s, v5.16b, v0.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d1 // sdot v17.4s, v6.16b, v0.4b[2]
+	WORD $0x4fa0e8f1 // sdot v17.4s, v7.16b, v0.4b[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80947f // sdot v31.4s, v3.16b, v0.16b
+	WORD $0x4e8094be // sdot v30.4s, v5.16b, v0.16b
+	WORD $0x4e8094fd // sdot v29.4s, v7.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81947c // sdot v28.4s, v3.16b, v1.16b
+	WORD $0x4e8194bb // sdot v27.4s, v5.16b, v1.16b
+	WORD $0x4e8194fa // sdot v26.4s, v7.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809479 // sdot v25.4s, v3.16b, v0.16b
+	WORD $0x4e8094b8 // sdot v24.4s, v5.16b, v0.16b
+	WORD $0x4e8094f7 // sdot v23.4s, v7.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819476 // sdot v22.4s, v3.16b, v1.16b
+	WORD $0x4e8194b5 // sdot v21.4s, v5.16b, v1.16b
+	WORD $0x4e8194f4 // sdot v20.4s, v7.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809473 // sdot v19.4s, v3.16b, v0.16b
+	WORD $0x4e8094b2 // sdot v18.4s, v5.16b, v0.16b
+	WORD $0x4e8094f1 // sdot v17.4s, v7.16b, v0.16b
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -2191,7 +2905,8 @@ l6:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2498,7 +3213,8 @@ l5:
 l6:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2580,6 +3296,430 @@ rest:
 	WORD $0x4fa1e050 // sdot v16.4s, v2.16b, v1.4b[1]
 	WORD $0x4fa1e08f // sdot v15.4s, v4.16b, v1.4b[1]
 	WORD $0x4fa1e0ce // sdot v14.4s, v6.16b, v1.4b[1]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	ADD R20, R19
+	FMOVQ F16, 0(R19)
+	FMOVQ F15, 16(R19)
+	FMOVQ F14, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $6, R23
+l7:
+	MOVD ZR, R24
+l8:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l8
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l7
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	MOVD 96(R0), R21
+	CBZ R21, l9
+	ADD $48, R21
+	MOVD R21, 96(R0)
+l9:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8NEONh6x12rows(p *kargs)
+TEXT ·dot8NEONh6x12rows(SB), NOSPLIT, $288-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $6, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	ADD R20, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F14
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l4:
+	MOVD 112(R0), R21
+	CBZ R21, l5
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V31.S4, V31.S4
+	VADD V0.S4, V30.S4, V30.S4
+	VADD V0.S4, V29.S4, V29.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V28.S4, V28.S4
+	VADD V0.S4, V27.S4, V27.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V25.S4, V25.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADD V0.S4, V23.S4, V23.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V22.S4, V22.S4
+	VADD V0.S4, V21.S4, V21.S4
+	VADD V0.S4, V20.S4, V20.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V19.S4, V19.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V16.S4, V16.S4
+	VADD V0.S4, V15.S4, V15.S4
+	VADD V0.S4, V14.S4, V14.S4
+l5:
+	MOVD 104(R0), R21
+	CBZ R21, l6
+	VDUP R21, V0.S4
+	MOVD 96(R0), R22
+	FMOVQ 0(R22), F1
+	WORD $0x4ea1941f // mla v31.4s, v0.4s, v1.4s
+	WORD $0x4ea1941c // mla v28.4s, v0.4s, v1.4s
+	WORD $0x4ea19419 // mla v25.4s, v0.4s, v1.4s
+	WORD $0x4ea19416 // mla v22.4s, v0.4s, v1.4s
+	WORD $0x4ea19413 // mla v19.4s, v0.4s, v1.4s
+	WORD $0x4ea19410 // mla v16.4s, v0.4s, v1.4s
+	FMOVQ 16(R22), F1
+	WORD $0x4ea1941e // mla v30.4s, v0.4s, v1.4s
+	WORD $0x4ea1941b // mla v27.4s, v0.4s, v1.4s
+	WORD $0x4ea19418 // mla v24.4s, v0.4s, v1.4s
+	WORD $0x4ea19415 // mla v21.4s, v0.4s, v1.4s
+	WORD $0x4ea19412 // mla v18.4s, v0.4s, v1.4s
+	WORD $0x4ea1940f // mla v15.4s, v0.4s, v1.4s
+	FMOVQ 32(R22), F1
+	WORD $0x4ea1941d // mla v29.4s, v0.4s, v1.4s
+	WORD $0x4ea1941a // mla v26.4s, v0.4s, v1.4s
+	WORD $0x4ea19417 // mla v23.4s, v0.4s, v1.4s
+	WORD $0x4ea19414 // mla v20.4s, v0.4s, v1.4s
+	WORD $0x4ea19411 // mla v17.4s, v0.4s, v1.4s
+	WORD $0x4ea1940e // mla v14.4s, v0.4s, v1.4s
+l6:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e09f // sdot v31.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09c // sdot v28.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e096 // sdot v22.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bf // sdot v31.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0bc // sdot v28.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b9 // sdot v25.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b6 // sdot v22.4s, v5.16b, v3.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0de // sdot v30.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0db // sdot v27.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0d8 // sdot v24.4s, v6.16b, v2.4b[0]
+	WORD $0x4f83e0d5 // sdot v21.4s, v6.16b, v3.4b[0]
+	WORD $0x4fa0e0fe // sdot v30.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0fb // sdot v27.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0f8 // sdot v24.4s, v7.16b, v2.4b[1]
+	WORD $0x4fa3e0f5 // sdot v21.4s, v7.16b, v3.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e09d // sdot v29.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09a // sdot v26.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e097 // sdot v23.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e094 // sdot v20.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bd // sdot v29.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ba // sdot v26.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b7 // sdot v23.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b4 // sdot v20.4s, v5.16b, v3.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8df // sdot v31.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8dc // sdot v28.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d9 // sdot v25.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d6 // sdot v22.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8ff // sdot v31.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fc // sdot v28.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f9 // sdot v25.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f6 // sdot v22.4s, v7.16b, v3.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e89e // sdot v30.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e89b // sdot v27.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	WORD $0x4f83e895 // sdot v21.4s, v4.16b, v3.4b[2]
+	WORD $0x4fa0e8be // sdot v30.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8bb // sdot v27.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8b8 // sdot v24.4s, v5.16b, v2.4b[3]
+	WORD $0x4fa3e8b5 // sdot v21.4s, v5.16b, v3.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8dd // sdot v29.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8da // sdot v26.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d7 // sdot v23.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d4 // sdot v20.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8fd // sdot v29.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fa // sdot v26.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f7 // sdot v23.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f4 // sdot v20.4s, v7.16b, v3.4b[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ.P 16(R24), F1
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e093 // sdot v19.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e090 // sdot v16.4s, v4.16b, v1.4b[0]
+	WORD $0x4fa0e0b3 // sdot v19.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0b0 // sdot v16.4s, v5.16b, v1.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0d2 // sdot v18.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0cf // sdot v15.4s, v6.16b, v1.4b[0]
+	WORD $0x4fa0e0f2 // sdot v18.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0ef // sdot v15.4s, v7.16b, v1.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e091 // sdot v17.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e08e // sdot v14.4s, v4.16b, v1.4b[0]
+	WORD $0x4fa0e0b1 // sdot v17.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ae // sdot v14.4s, v5.16b, v1.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d3 // sdot v19.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8d0 // sdot v16.4s, v6.16b, v1.4b[2]
+	WORD $0x4fa0e8f3 // sdot v19.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8f0 // sdot v16.4s, v7.16b, v1.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e892 // sdot v18.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e88f // sdot v15.4s, v4.16b, v1.4b[2]
+	WORD $0x4fa0e8b2 // sdot v18.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8af // sdot v15.4s, v5.16b, v1.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d1 // sdot v17.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8ce // sdot v14.4s, v6.16b, v1.4b[2]
+	WORD $0x4fa0e8f1 // sdot v17.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8ee // sdot v14.4s, v7.16b, v1.4b[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819450 // sdot v16.4s, v2.16b, v1.16b
+	WORD $0x4e81948f // sdot v15.4s, v4.16b, v1.16b
+	WORD $0x4e8194ce // sdot v14.4s, v6.16b, v1.16b
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80947f // sdot v31.4s, v3.16b, v0.16b
+	WORD $0x4e8094be // sdot v30.4s, v5.16b, v0.16b
+	WORD $0x4e8094fd // sdot v29.4s, v7.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81947c // sdot v28.4s, v3.16b, v1.16b
+	WORD $0x4e8194bb // sdot v27.4s, v5.16b, v1.16b
+	WORD $0x4e8194fa // sdot v26.4s, v7.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809479 // sdot v25.4s, v3.16b, v0.16b
+	WORD $0x4e8094b8 // sdot v24.4s, v5.16b, v0.16b
+	WORD $0x4e8094f7 // sdot v23.4s, v7.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819476 // sdot v22.4s, v3.16b, v1.16b
+	WORD $0x4e8194b5 // sdot v21.4s, v5.16b, v1.16b
+	WORD $0x4e8194f4 // sdot v20.4s, v7.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809473 // sdot v19.4s, v3.16b, v0.16b
+	WORD $0x4e8094b2 // sdot v18.4s, v5.16b, v0.16b
+	WORD $0x4e8094f1 // sdot v17.4s, v7.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819470 // sdot v16.4s, v3.16b, v1.16b
+	WORD $0x4e8194af // sdot v15.4s, v5.16b, v1.16b
+	WORD $0x4e8194ee // sdot v14.4s, v7.16b, v1.16b
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819450 // sdot v16.4s, v2.16b, v1.16b
+	WORD $0x4e81948f // sdot v15.4s, v4.16b, v1.16b
+	WORD $0x4e8194ce // sdot v14.4s, v6.16b, v1.16b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -2814,7 +3954,8 @@ l6:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3151,7 +4292,8 @@ l5:
 l6:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3242,6 +4384,474 @@ rest:
 	WORD $0x4f81e84d // sdot v13.4s, v2.16b, v1.4b[2]
 	WORD $0x4f81e88c // sdot v12.4s, v4.16b, v1.4b[2]
 	WORD $0x4f81e8cb // sdot v11.4s, v6.16b, v1.4b[2]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	ADD R20, R19
+	FMOVQ F16, 0(R19)
+	FMOVQ F15, 16(R19)
+	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F12, 16(R19)
+	FMOVQ F11, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $7, R23
+l7:
+	MOVD ZR, R24
+l8:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l8
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l7
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	MOVD 96(R0), R21
+	CBZ R21, l9
+	ADD $48, R21
+	MOVD R21, 96(R0)
+l9:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8NEONh7x12rows(p *kargs)
+TEXT ·dot8NEONh7x12rows(SB), NOSPLIT, $336-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $7, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	ADD R20, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F14
+	ADD R20, R19
+	FMOVQ 0(R19), F13
+	FMOVQ 16(R19), F12
+	FMOVQ 32(R19), F11
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+l4:
+	MOVD 112(R0), R21
+	CBZ R21, l5
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V31.S4, V31.S4
+	VADD V0.S4, V30.S4, V30.S4
+	VADD V0.S4, V29.S4, V29.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V28.S4, V28.S4
+	VADD V0.S4, V27.S4, V27.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V25.S4, V25.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADD V0.S4, V23.S4, V23.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V22.S4, V22.S4
+	VADD V0.S4, V21.S4, V21.S4
+	VADD V0.S4, V20.S4, V20.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V19.S4, V19.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V16.S4, V16.S4
+	VADD V0.S4, V15.S4, V15.S4
+	VADD V0.S4, V14.S4, V14.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V13.S4, V13.S4
+	VADD V0.S4, V12.S4, V12.S4
+	VADD V0.S4, V11.S4, V11.S4
+l5:
+	MOVD 104(R0), R21
+	CBZ R21, l6
+	VDUP R21, V0.S4
+	MOVD 96(R0), R22
+	FMOVQ 0(R22), F1
+	WORD $0x4ea1941f // mla v31.4s, v0.4s, v1.4s
+	WORD $0x4ea1941c // mla v28.4s, v0.4s, v1.4s
+	WORD $0x4ea19419 // mla v25.4s, v0.4s, v1.4s
+	WORD $0x4ea19416 // mla v22.4s, v0.4s, v1.4s
+	WORD $0x4ea19413 // mla v19.4s, v0.4s, v1.4s
+	WORD $0x4ea19410 // mla v16.4s, v0.4s, v1.4s
+	WORD $0x4ea1940d // mla v13.4s, v0.4s, v1.4s
+	FMOVQ 16(R22), F1
+	WORD $0x4ea1941e // mla v30.4s, v0.4s, v1.4s
+	WORD $0x4ea1941b // mla v27.4s, v0.4s, v1.4s
+	WORD $0x4ea19418 // mla v24.4s, v0.4s, v1.4s
+	WORD $0x4ea19415 // mla v21.4s, v0.4s, v1.4s
+	WORD $0x4ea19412 // mla v18.4s, v0.4s, v1.4s
+	WORD $0x4ea1940f // mla v15.4s, v0.4s, v1.4s
+	WORD $0x4ea1940c // mla v12.4s, v0.4s, v1.4s
+	FMOVQ 32(R22), F1
+	WORD $0x4ea1941d // mla v29.4s, v0.4s, v1.4s
+	WORD $0x4ea1941a // mla v26.4s, v0.4s, v1.4s
+	WORD $0x4ea19417 // mla v23.4s, v0.4s, v1.4s
+	WORD $0x4ea19414 // mla v20.4s, v0.4s, v1.4s
+	WORD $0x4ea19411 // mla v17.4s, v0.4s, v1.4s
+	WORD $0x4ea1940e // mla v14.4s, v0.4s, v1.4s
+	WORD $0x4ea1940b // mla v11.4s, v0.4s, v1.4s
+l6:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e09f // sdot v31.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09c // sdot v28.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e096 // sdot v22.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bf // sdot v31.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0bc // sdot v28.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b9 // sdot v25.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b6 // sdot v22.4s, v5.16b, v3.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0de // sdot v30.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0db // sdot v27.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0d8 // sdot v24.4s, v6.16b, v2.4b[0]
+	WORD $0x4f83e0d5 // sdot v21.4s, v6.16b, v3.4b[0]
+	WORD $0x4fa0e0fe // sdot v30.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0fb // sdot v27.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0f8 // sdot v24.4s, v7.16b, v2.4b[1]
+	WORD $0x4fa3e0f5 // sdot v21.4s, v7.16b, v3.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e09d // sdot v29.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09a // sdot v26.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e097 // sdot v23.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e094 // sdot v20.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bd // sdot v29.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ba // sdot v26.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b7 // sdot v23.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b4 // sdot v20.4s, v5.16b, v3.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8df // sdot v31.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8dc // sdot v28.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d9 // sdot v25.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d6 // sdot v22.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8ff // sdot v31.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fc // sdot v28.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f9 // sdot v25.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f6 // sdot v22.4s, v7.16b, v3.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e89e // sdot v30.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e89b // sdot v27.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	WORD $0x4f83e895 // sdot v21.4s, v4.16b, v3.4b[2]
+	WORD $0x4fa0e8be // sdot v30.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8bb // sdot v27.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8b8 // sdot v24.4s, v5.16b, v2.4b[3]
+	WORD $0x4fa3e8b5 // sdot v21.4s, v5.16b, v3.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8dd // sdot v29.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8da // sdot v26.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d7 // sdot v23.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d4 // sdot v20.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8fd // sdot v29.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fa // sdot v26.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f7 // sdot v23.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f4 // sdot v20.4s, v7.16b, v3.4b[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ.P 16(R24), F1
+	FMOVQ.P 16(R25), F2
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e093 // sdot v19.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e090 // sdot v16.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e08d // sdot v13.4s, v4.16b, v2.4b[0]
+	WORD $0x4fa0e0b3 // sdot v19.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0b0 // sdot v16.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0ad // sdot v13.4s, v5.16b, v2.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0d2 // sdot v18.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0cf // sdot v15.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0cc // sdot v12.4s, v6.16b, v2.4b[0]
+	WORD $0x4fa0e0f2 // sdot v18.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0ef // sdot v15.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0ec // sdot v12.4s, v7.16b, v2.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e091 // sdot v17.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e08e // sdot v14.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e08b // sdot v11.4s, v4.16b, v2.4b[0]
+	WORD $0x4fa0e0b1 // sdot v17.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ae // sdot v14.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0ab // sdot v11.4s, v5.16b, v2.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d3 // sdot v19.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8d0 // sdot v16.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8cd // sdot v13.4s, v6.16b, v2.4b[2]
+	WORD $0x4fa0e8f3 // sdot v19.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8f0 // sdot v16.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8ed // sdot v13.4s, v7.16b, v2.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e892 // sdot v18.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e88f // sdot v15.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e88c // sdot v12.4s, v4.16b, v2.4b[2]
+	WORD $0x4fa0e8b2 // sdot v18.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8af // sdot v15.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8ac // sdot v12.4s, v5.16b, v2.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d1 // sdot v17.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8ce // sdot v14.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8cb // sdot v11.4s, v6.16b, v2.4b[2]
+	WORD $0x4fa0e8f1 // sdot v17.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8ee // sdot v14.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8eb // sdot v11.4s, v7.16b, v2.4b[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819450 // sdot v16.4s, v2.16b, v1.16b
+	WORD $0x4e81948f // sdot v15.4s, v4.16b, v1.16b
+	WORD $0x4e8194ce // sdot v14.4s, v6.16b, v1.16b
+	VLD1R.P (R25)(R5), [V0.S4]
+	WORD $0x4e80944d // sdot v13.4s, v2.16b, v0.16b
+	WORD $0x4e80948c // sdot v12.4s, v4.16b, v0.16b
+	WORD $0x4e8094cb // sdot v11.4s, v6.16b, v0.16b
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80947f // sdot v31.4s, v3.16b, v0.16b
+	WORD $0x4e8094be // sdot v30.4s, v5.16b, v0.16b
+	WORD $0x4e8094fd // sdot v29.4s, v7.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81947c // sdot v28.4s, v3.16b, v1.16b
+	WORD $0x4e8194bb // sdot v27.4s, v5.16b, v1.16b
+	WORD $0x4e8194fa // sdot v26.4s, v7.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809479 // sdot v25.4s, v3.16b, v0.16b
+	WORD $0x4e8094b8 // sdot v24.4s, v5.16b, v0.16b
+	WORD $0x4e8094f7 // sdot v23.4s, v7.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819476 // sdot v22.4s, v3.16b, v1.16b
+	WORD $0x4e8194b5 // sdot v21.4s, v5.16b, v1.16b
+	WORD $0x4e8194f4 // sdot v20.4s, v7.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809473 // sdot v19.4s, v3.16b, v0.16b
+	WORD $0x4e8094b2 // sdot v18.4s, v5.16b, v0.16b
+	WORD $0x4e8094f1 // sdot v17.4s, v7.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819470 // sdot v16.4s, v3.16b, v1.16b
+	WORD $0x4e8194af // sdot v15.4s, v5.16b, v1.16b
+	WORD $0x4e8194ee // sdot v14.4s, v7.16b, v1.16b
+	VLD1R.P (R25)(R5), [V0.S4]
+	WORD $0x4e80946d // sdot v13.4s, v3.16b, v0.16b
+	WORD $0x4e8094ac // sdot v12.4s, v5.16b, v0.16b
+	WORD $0x4e8094eb // sdot v11.4s, v7.16b, v0.16b
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819450 // sdot v16.4s, v2.16b, v1.16b
+	WORD $0x4e81948f // sdot v15.4s, v4.16b, v1.16b
+	WORD $0x4e8194ce // sdot v14.4s, v6.16b, v1.16b
+	VLD1R.P (R25)(R5), [V0.S4]
+	WORD $0x4e80944d // sdot v13.4s, v2.16b, v0.16b
+	WORD $0x4e80948c // sdot v12.4s, v4.16b, v0.16b
+	WORD $0x4e8094cb // sdot v11.4s, v6.16b, v0.16b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -3495,7 +5105,8 @@ l6:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3862,7 +5473,8 @@ l5:
 l6:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3962,6 +5574,518 @@ rest:
 	WORD $0x4fa1e84a // sdot v10.4s, v2.16b, v1.4b[3]
 	WORD $0x4fa1e889 // sdot v9.4s, v4.16b, v1.4b[3]
 	WORD $0x4fa1e8c8 // sdot v8.4s, v6.16b, v1.4b[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	ADD R20, R19
+	FMOVQ F16, 0(R19)
+	FMOVQ F15, 16(R19)
+	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F12, 16(R19)
+	FMOVQ F11, 32(R19)
+	ADD R20, R19
+	FMOVQ F10, 0(R19)
+	FMOVQ F9, 16(R19)
+	FMOVQ F8, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $8, R23
+l7:
+	MOVD ZR, R24
+l8:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l8
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l7
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	MOVD 96(R0), R21
+	CBZ R21, l9
+	ADD $48, R21
+	MOVD R21, 96(R0)
+l9:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8NEONh8x12rows(p *kargs)
+TEXT ·dot8NEONh8x12rows(SB), NOSPLIT, $384-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $8, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	ADD R20, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F14
+	ADD R20, R19
+	FMOVQ 0(R19), F13
+	FMOVQ 16(R19), F12
+	FMOVQ 32(R19), F11
+	ADD R20, R19
+	FMOVQ 0(R19), F10
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F8
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l4:
+	MOVD 112(R0), R21
+	CBZ R21, l5
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V31.S4, V31.S4
+	VADD V0.S4, V30.S4, V30.S4
+	VADD V0.S4, V29.S4, V29.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V28.S4, V28.S4
+	VADD V0.S4, V27.S4, V27.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V25.S4, V25.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADD V0.S4, V23.S4, V23.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V22.S4, V22.S4
+	VADD V0.S4, V21.S4, V21.S4
+	VADD V0.S4, V20.S4, V20.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V19.S4, V19.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V16.S4, V16.S4
+	VADD V0.S4, V15.S4, V15.S4
+	VADD V0.S4, V14.S4, V14.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V13.S4, V13.S4
+	VADD V0.S4, V12.S4, V12.S4
+	VADD V0.S4, V11.S4, V11.S4
+	VLD1R.P 4(R21), [V0.S4]
+	VADD V0.S4, V10.S4, V10.S4
+	VADD V0.S4, V9.S4, V9.S4
+	VADD V0.S4, V8.S4, V8.S4
+l5:
+	MOVD 104(R0), R21
+	CBZ R21, l6
+	VDUP R21, V0.S4
+	MOVD 96(R0), R22
+	FMOVQ 0(R22), F1
+	WORD $0x4ea1941f // mla v31.4s, v0.4s, v1.4s
+	WORD $0x4ea1941c // mla v28.4s, v0.4s, v1.4s
+	WORD $0x4ea19419 // mla v25.4s, v0.4s, v1.4s
+	WORD $0x4ea19416 // mla v22.4s, v0.4s, v1.4s
+	WORD $0x4ea19413 // mla v19.4s, v0.4s, v1.4s
+	WORD $0x4ea19410 // mla v16.4s, v0.4s, v1.4s
+	WORD $0x4ea1940d // mla v13.4s, v0.4s, v1.4s
+	WORD $0x4ea1940a // mla v10.4s, v0.4s, v1.4s
+	FMOVQ 16(R22), F1
+	WORD $0x4ea1941e // mla v30.4s, v0.4s, v1.4s
+	WORD $0x4ea1941b // mla v27.4s, v0.4s, v1.4s
+	WORD $0x4ea19418 // mla v24.4s, v0.4s, v1.4s
+	WORD $0x4ea19415 // mla v21.4s, v0.4s, v1.4s
+	WORD $0x4ea19412 // mla v18.4s, v0.4s, v1.4s
+	WORD $0x4ea1940f // mla v15.4s, v0.4s, v1.4s
+	WORD $0x4ea1940c // mla v12.4s, v0.4s, v1.4s
+	WORD $0x4ea19409 // mla v9.4s, v0.4s, v1.4s
+	FMOVQ 32(R22), F1
+	WORD $0x4ea1941d // mla v29.4s, v0.4s, v1.4s
+	WORD $0x4ea1941a // mla v26.4s, v0.4s, v1.4s
+	WORD $0x4ea19417 // mla v23.4s, v0.4s, v1.4s
+	WORD $0x4ea19414 // mla v20.4s, v0.4s, v1.4s
+	WORD $0x4ea19411 // mla v17.4s, v0.4s, v1.4s
+	WORD $0x4ea1940e // mla v14.4s, v0.4s, v1.4s
+	WORD $0x4ea1940b // mla v11.4s, v0.4s, v1.4s
+	WORD $0x4ea19408 // mla v8.4s, v0.4s, v1.4s
+l6:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e09f // sdot v31.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09c // sdot v28.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e096 // sdot v22.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bf // sdot v31.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0bc // sdot v28.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b9 // sdot v25.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b6 // sdot v22.4s, v5.16b, v3.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0de // sdot v30.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0db // sdot v27.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0d8 // sdot v24.4s, v6.16b, v2.4b[0]
+	WORD $0x4f83e0d5 // sdot v21.4s, v6.16b, v3.4b[0]
+	WORD $0x4fa0e0fe // sdot v30.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0fb // sdot v27.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0f8 // sdot v24.4s, v7.16b, v2.4b[1]
+	WORD $0x4fa3e0f5 // sdot v21.4s, v7.16b, v3.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e09d // sdot v29.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e09a // sdot v26.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e097 // sdot v23.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e094 // sdot v20.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0bd // sdot v29.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ba // sdot v26.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0b7 // sdot v23.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0b4 // sdot v20.4s, v5.16b, v3.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8df // sdot v31.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8dc // sdot v28.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d9 // sdot v25.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d6 // sdot v22.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8ff // sdot v31.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fc // sdot v28.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f9 // sdot v25.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f6 // sdot v22.4s, v7.16b, v3.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e89e // sdot v30.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e89b // sdot v27.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	WORD $0x4f83e895 // sdot v21.4s, v4.16b, v3.4b[2]
+	WORD $0x4fa0e8be // sdot v30.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8bb // sdot v27.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8b8 // sdot v24.4s, v5.16b, v2.4b[3]
+	WORD $0x4fa3e8b5 // sdot v21.4s, v5.16b, v3.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8dd // sdot v29.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8da // sdot v26.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8d7 // sdot v23.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8d4 // sdot v20.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8fd // sdot v29.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8fa // sdot v26.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8f7 // sdot v23.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8f4 // sdot v20.4s, v7.16b, v3.4b[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ.P 16(R24), F1
+	FMOVQ.P 16(R25), F2
+	FMOVQ.P 16(R26), F3
+	VLD2 (R12), [V4.S4, V5.S4]
+	WORD $0x4f80e093 // sdot v19.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e090 // sdot v16.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e08d // sdot v13.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e08a // sdot v10.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0b3 // sdot v19.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0b0 // sdot v16.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0ad // sdot v13.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0aa // sdot v10.4s, v5.16b, v3.4b[1]
+	ADD $32, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e0d2 // sdot v18.4s, v6.16b, v0.4b[0]
+	WORD $0x4f81e0cf // sdot v15.4s, v6.16b, v1.4b[0]
+	WORD $0x4f82e0cc // sdot v12.4s, v6.16b, v2.4b[0]
+	WORD $0x4f83e0c9 // sdot v9.4s, v6.16b, v3.4b[0]
+	WORD $0x4fa0e0f2 // sdot v18.4s, v7.16b, v0.4b[1]
+	WORD $0x4fa1e0ef // sdot v15.4s, v7.16b, v1.4b[1]
+	WORD $0x4fa2e0ec // sdot v12.4s, v7.16b, v2.4b[1]
+	WORD $0x4fa3e0e9 // sdot v9.4s, v7.16b, v3.4b[1]
+	ADD $64, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e091 // sdot v17.4s, v4.16b, v0.4b[0]
+	WORD $0x4f81e08e // sdot v14.4s, v4.16b, v1.4b[0]
+	WORD $0x4f82e08b // sdot v11.4s, v4.16b, v2.4b[0]
+	WORD $0x4f83e088 // sdot v8.4s, v4.16b, v3.4b[0]
+	WORD $0x4fa0e0b1 // sdot v17.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa1e0ae // sdot v14.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa2e0ab // sdot v11.4s, v5.16b, v2.4b[1]
+	WORD $0x4fa3e0a8 // sdot v8.4s, v5.16b, v3.4b[1]
+	ADD $96, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d3 // sdot v19.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8d0 // sdot v16.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8cd // sdot v13.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8ca // sdot v10.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8f3 // sdot v19.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8f0 // sdot v16.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8ed // sdot v13.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8ea // sdot v10.4s, v7.16b, v3.4b[3]
+	ADD $128, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	WORD $0x4f80e892 // sdot v18.4s, v4.16b, v0.4b[2]
+	WORD $0x4f81e88f // sdot v15.4s, v4.16b, v1.4b[2]
+	WORD $0x4f82e88c // sdot v12.4s, v4.16b, v2.4b[2]
+	WORD $0x4f83e889 // sdot v9.4s, v4.16b, v3.4b[2]
+	WORD $0x4fa0e8b2 // sdot v18.4s, v5.16b, v0.4b[3]
+	WORD $0x4fa1e8af // sdot v15.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa2e8ac // sdot v12.4s, v5.16b, v2.4b[3]
+	WORD $0x4fa3e8a9 // sdot v9.4s, v5.16b, v3.4b[3]
+	ADD $160, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	WORD $0x4f80e8d1 // sdot v17.4s, v6.16b, v0.4b[2]
+	WORD $0x4f81e8ce // sdot v14.4s, v6.16b, v1.4b[2]
+	WORD $0x4f82e8cb // sdot v11.4s, v6.16b, v2.4b[2]
+	WORD $0x4f83e8c8 // sdot v8.4s, v6.16b, v3.4b[2]
+	WORD $0x4fa0e8f1 // sdot v17.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa1e8ee // sdot v14.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa2e8eb // sdot v11.4s, v7.16b, v2.4b[3]
+	WORD $0x4fa3e8e8 // sdot v8.4s, v7.16b, v3.4b[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819450 // sdot v16.4s, v2.16b, v1.16b
+	WORD $0x4e81948f // sdot v15.4s, v4.16b, v1.16b
+	WORD $0x4e8194ce // sdot v14.4s, v6.16b, v1.16b
+	VLD1R.P (R25)(R5), [V0.S4]
+	WORD $0x4e80944d // sdot v13.4s, v2.16b, v0.16b
+	WORD $0x4e80948c // sdot v12.4s, v4.16b, v0.16b
+	WORD $0x4e8094cb // sdot v11.4s, v6.16b, v0.16b
+	VLD1R.P (R26)(R5), [V1.S4]
+	WORD $0x4e81944a // sdot v10.4s, v2.16b, v1.16b
+	WORD $0x4e819489 // sdot v9.4s, v4.16b, v1.16b
+	WORD $0x4e8194c8 // sdot v8.4s, v6.16b, v1.16b
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80947f // sdot v31.4s, v3.16b, v0.16b
+	WORD $0x4e8094be // sdot v30.4s, v5.16b, v0.16b
+	WORD $0x4e8094fd // sdot v29.4s, v7.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81947c // sdot v28.4s, v3.16b, v1.16b
+	WORD $0x4e8194bb // sdot v27.4s, v5.16b, v1.16b
+	WORD $0x4e8194fa // sdot v26.4s, v7.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809479 // sdot v25.4s, v3.16b, v0.16b
+	WORD $0x4e8094b8 // sdot v24.4s, v5.16b, v0.16b
+	WORD $0x4e8094f7 // sdot v23.4s, v7.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819476 // sdot v22.4s, v3.16b, v1.16b
+	WORD $0x4e8194b5 // sdot v21.4s, v5.16b, v1.16b
+	WORD $0x4e8194f4 // sdot v20.4s, v7.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809473 // sdot v19.4s, v3.16b, v0.16b
+	WORD $0x4e8094b2 // sdot v18.4s, v5.16b, v0.16b
+	WORD $0x4e8094f1 // sdot v17.4s, v7.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819470 // sdot v16.4s, v3.16b, v1.16b
+	WORD $0x4e8194af // sdot v15.4s, v5.16b, v1.16b
+	WORD $0x4e8194ee // sdot v14.4s, v7.16b, v1.16b
+	VLD1R.P (R25)(R5), [V0.S4]
+	WORD $0x4e80946d // sdot v13.4s, v3.16b, v0.16b
+	WORD $0x4e8094ac // sdot v12.4s, v5.16b, v0.16b
+	WORD $0x4e8094eb // sdot v11.4s, v7.16b, v0.16b
+	VLD1R.P (R26)(R5), [V1.S4]
+	WORD $0x4e81946a // sdot v10.4s, v3.16b, v1.16b
+	WORD $0x4e8194a9 // sdot v9.4s, v5.16b, v1.16b
+	WORD $0x4e8194e8 // sdot v8.4s, v7.16b, v1.16b
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VLD2 (R12), [V2.S4, V3.S4]
+	ADD $32, R12, R17
+	VLD2 (R17), [V4.S4, V5.S4]
+	ADD $64, R12, R17
+	VLD2 (R17), [V6.S4, V7.S4]
+	VLD1R.P (R19)(R5), [V0.S4]
+	WORD $0x4e80945f // sdot v31.4s, v2.16b, v0.16b
+	WORD $0x4e80949e // sdot v30.4s, v4.16b, v0.16b
+	WORD $0x4e8094dd // sdot v29.4s, v6.16b, v0.16b
+	VLD1R.P (R20)(R5), [V1.S4]
+	WORD $0x4e81945c // sdot v28.4s, v2.16b, v1.16b
+	WORD $0x4e81949b // sdot v27.4s, v4.16b, v1.16b
+	WORD $0x4e8194da // sdot v26.4s, v6.16b, v1.16b
+	VLD1R.P (R21)(R5), [V0.S4]
+	WORD $0x4e809459 // sdot v25.4s, v2.16b, v0.16b
+	WORD $0x4e809498 // sdot v24.4s, v4.16b, v0.16b
+	WORD $0x4e8094d7 // sdot v23.4s, v6.16b, v0.16b
+	VLD1R.P (R22)(R5), [V1.S4]
+	WORD $0x4e819456 // sdot v22.4s, v2.16b, v1.16b
+	WORD $0x4e819495 // sdot v21.4s, v4.16b, v1.16b
+	WORD $0x4e8194d4 // sdot v20.4s, v6.16b, v1.16b
+	VLD1R.P (R23)(R5), [V0.S4]
+	WORD $0x4e809453 // sdot v19.4s, v2.16b, v0.16b
+	WORD $0x4e809492 // sdot v18.4s, v4.16b, v0.16b
+	WORD $0x4e8094d1 // sdot v17.4s, v6.16b, v0.16b
+	VLD1R.P (R24)(R5), [V1.S4]
+	WORD $0x4e819450 // sdot v16.4s, v2.16b, v1.16b
+	WORD $0x4e81948f // sdot v15.4s, v4.16b, v1.16b
+	WORD $0x4e8194ce // sdot v14.4s, v6.16b, v1.16b
+	VLD1R.P (R25)(R5), [V0.S4]
+	WORD $0x4e80944d // sdot v13.4s, v2.16b, v0.16b
+	WORD $0x4e80948c // sdot v12.4s, v4.16b, v0.16b
+	WORD $0x4e8094cb // sdot v11.4s, v6.16b, v0.16b
+	VLD1R.P (R26)(R5), [V1.S4]
+	WORD $0x4e81944a // sdot v10.4s, v2.16b, v1.16b
+	WORD $0x4e819489 // sdot v9.4s, v4.16b, v1.16b
+	WORD $0x4e8194c8 // sdot v8.4s, v6.16b, v1.16b
 done:
 	MOVD R3, R17
 	MOVD R8, R20

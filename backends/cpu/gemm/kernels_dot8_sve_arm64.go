@@ -25,6 +25,15 @@ var dot8SVEfast = [9]func(*kargs){
 	8: dot8SVEh8x3vfast,
 }
 
+// dot8SVErows read A along its rows, and a packed B.
+var dot8SVErows = [9]func(*kargs){
+	4: dot8SVEh4x3vrows,
+	5: dot8SVEh5x3vrows,
+	6: dot8SVEh6x3vrows,
+	7: dot8SVEh7x3vrows,
+	8: dot8SVEh8x3vrows,
+}
+
 // dot8SVEwide compute several panels at once.
 var dot8SVEwide = [9]func(*kargs){
 	1: dot8SVEh1x12v,
@@ -66,6 +75,11 @@ func dot8SVEh4x3v(p *kargs)
 //go:noescape
 func dot8SVEh4x3vfast(p *kargs)
 
+// dot8SVEh4x3vrows multiplies 4 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8SVEh4x3vrows(p *kargs)
+
 // dot8SVEh5x3v multiplies 5 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -75,6 +89,11 @@ func dot8SVEh5x3v(p *kargs)
 //
 //go:noescape
 func dot8SVEh5x3vfast(p *kargs)
+
+// dot8SVEh5x3vrows multiplies 5 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8SVEh5x3vrows(p *kargs)
 
 // dot8SVEh6x3v multiplies 6 rows by 3 vectors of columns a step.
 //
@@ -86,6 +105,11 @@ func dot8SVEh6x3v(p *kargs)
 //go:noescape
 func dot8SVEh6x3vfast(p *kargs)
 
+// dot8SVEh6x3vrows multiplies 6 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8SVEh6x3vrows(p *kargs)
+
 // dot8SVEh7x3v multiplies 7 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -96,6 +120,11 @@ func dot8SVEh7x3v(p *kargs)
 //go:noescape
 func dot8SVEh7x3vfast(p *kargs)
 
+// dot8SVEh7x3vrows multiplies 7 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8SVEh7x3vrows(p *kargs)
+
 // dot8SVEh8x3v multiplies 8 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -105,3 +134,8 @@ func dot8SVEh8x3v(p *kargs)
 //
 //go:noescape
 func dot8SVEh8x3vfast(p *kargs)
+
+// dot8SVEh8x3vrows multiplies 8 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func dot8SVEh8x3vrows(p *kargs)

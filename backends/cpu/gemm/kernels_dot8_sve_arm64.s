@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -73,7 +73,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -234,7 +235,8 @@ l4:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -428,7 +430,8 @@ l4:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -595,7 +598,8 @@ l4:
 	ADD R7, R12, R14
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -791,7 +795,8 @@ l4:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -989,7 +994,8 @@ l4:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1203,7 +1209,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1260,6 +1267,298 @@ rest:
 	WORD $0x44b80056 // sdot z22.s, z2.b, z0.b[3]
 	WORD $0x44b80095 // sdot z21.s, z4.b, z0.b[3]
 	WORD $0x44b800d4 // sdot z20.s, z6.b, z0.b[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8SVEh4x3vrows(p *kargs)
+TEXT ·dot8SVEh4x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a0009f // sdot z31.s, z4.b, z0.b[0]
+	WORD $0x44a1009c // sdot z28.s, z4.b, z1.b[0]
+	WORD $0x44a20099 // sdot z25.s, z4.b, z2.b[0]
+	WORD $0x44a30096 // sdot z22.s, z4.b, z3.b[0]
+	WORD $0x44a800bf // sdot z31.s, z5.b, z0.b[1]
+	WORD $0x44a900bc // sdot z28.s, z5.b, z1.b[1]
+	WORD $0x44aa00b9 // sdot z25.s, z5.b, z2.b[1]
+	WORD $0x44ab00b6 // sdot z22.s, z5.b, z3.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000de // sdot z30.s, z6.b, z0.b[0]
+	WORD $0x44a100db // sdot z27.s, z6.b, z1.b[0]
+	WORD $0x44a200d8 // sdot z24.s, z6.b, z2.b[0]
+	WORD $0x44a300d5 // sdot z21.s, z6.b, z3.b[0]
+	WORD $0x44a800fe // sdot z30.s, z7.b, z0.b[1]
+	WORD $0x44a900fb // sdot z27.s, z7.b, z1.b[1]
+	WORD $0x44aa00f8 // sdot z24.s, z7.b, z2.b[1]
+	WORD $0x44ab00f5 // sdot z21.s, z7.b, z3.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a0009d // sdot z29.s, z4.b, z0.b[0]
+	WORD $0x44a1009a // sdot z26.s, z4.b, z1.b[0]
+	WORD $0x44a20097 // sdot z23.s, z4.b, z2.b[0]
+	WORD $0x44a30094 // sdot z20.s, z4.b, z3.b[0]
+	WORD $0x44a800bd // sdot z29.s, z5.b, z0.b[1]
+	WORD $0x44a900ba // sdot z26.s, z5.b, z1.b[1]
+	WORD $0x44aa00b7 // sdot z23.s, z5.b, z2.b[1]
+	WORD $0x44ab00b4 // sdot z20.s, z5.b, z3.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000df // sdot z31.s, z6.b, z0.b[2]
+	WORD $0x44b100dc // sdot z28.s, z6.b, z1.b[2]
+	WORD $0x44b200d9 // sdot z25.s, z6.b, z2.b[2]
+	WORD $0x44b300d6 // sdot z22.s, z6.b, z3.b[2]
+	WORD $0x44b800ff // sdot z31.s, z7.b, z0.b[3]
+	WORD $0x44b900fc // sdot z28.s, z7.b, z1.b[3]
+	WORD $0x44ba00f9 // sdot z25.s, z7.b, z2.b[3]
+	WORD $0x44bb00f6 // sdot z22.s, z7.b, z3.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b0009e // sdot z30.s, z4.b, z0.b[2]
+	WORD $0x44b1009b // sdot z27.s, z4.b, z1.b[2]
+	WORD $0x44b20098 // sdot z24.s, z4.b, z2.b[2]
+	WORD $0x44b30095 // sdot z21.s, z4.b, z3.b[2]
+	WORD $0x44b800be // sdot z30.s, z5.b, z0.b[3]
+	WORD $0x44b900bb // sdot z27.s, z5.b, z1.b[3]
+	WORD $0x44ba00b8 // sdot z24.s, z5.b, z2.b[3]
+	WORD $0x44bb00b5 // sdot z21.s, z5.b, z3.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000dd // sdot z29.s, z6.b, z0.b[2]
+	WORD $0x44b100da // sdot z26.s, z6.b, z1.b[2]
+	WORD $0x44b200d7 // sdot z23.s, z6.b, z2.b[2]
+	WORD $0x44b300d4 // sdot z20.s, z6.b, z3.b[2]
+	WORD $0x44b800fd // sdot z29.s, z7.b, z0.b[3]
+	WORD $0x44b900fa // sdot z26.s, z7.b, z1.b[3]
+	WORD $0x44ba00f7 // sdot z23.s, z7.b, z2.b[3]
+	WORD $0x44bb00f4 // sdot z20.s, z7.b, z3.b[3]
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480007f // sdot z31.s, z3.b, z0.b
+	WORD $0x448000be // sdot z30.s, z5.b, z0.b
+	WORD $0x448000fd // sdot z29.s, z7.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481007c // sdot z28.s, z3.b, z1.b
+	WORD $0x448100bb // sdot z27.s, z5.b, z1.b
+	WORD $0x448100fa // sdot z26.s, z7.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800079 // sdot z25.s, z3.b, z0.b
+	WORD $0x448000b8 // sdot z24.s, z5.b, z0.b
+	WORD $0x448000f7 // sdot z23.s, z7.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810076 // sdot z22.s, z3.b, z1.b
+	WORD $0x448100b5 // sdot z21.s, z5.b, z1.b
+	WORD $0x448100f4 // sdot z20.s, z7.b, z1.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1415,7 +1714,8 @@ l4:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1662,7 +1962,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1731,6 +2032,352 @@ rest:
 	WORD $0x44a10053 // sdot z19.s, z2.b, z1.b[0]
 	WORD $0x44a10092 // sdot z18.s, z4.b, z1.b[0]
 	WORD $0x44a100d1 // sdot z17.s, z6.b, z1.b[0]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8SVEh5x3vrows(p *kargs)
+TEXT ·dot8SVEh5x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a0009f // sdot z31.s, z4.b, z0.b[0]
+	WORD $0x44a1009c // sdot z28.s, z4.b, z1.b[0]
+	WORD $0x44a20099 // sdot z25.s, z4.b, z2.b[0]
+	WORD $0x44a30096 // sdot z22.s, z4.b, z3.b[0]
+	WORD $0x44a800bf // sdot z31.s, z5.b, z0.b[1]
+	WORD $0x44a900bc // sdot z28.s, z5.b, z1.b[1]
+	WORD $0x44aa00b9 // sdot z25.s, z5.b, z2.b[1]
+	WORD $0x44ab00b6 // sdot z22.s, z5.b, z3.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000de // sdot z30.s, z6.b, z0.b[0]
+	WORD $0x44a100db // sdot z27.s, z6.b, z1.b[0]
+	WORD $0x44a200d8 // sdot z24.s, z6.b, z2.b[0]
+	WORD $0x44a300d5 // sdot z21.s, z6.b, z3.b[0]
+	WORD $0x44a800fe // sdot z30.s, z7.b, z0.b[1]
+	WORD $0x44a900fb // sdot z27.s, z7.b, z1.b[1]
+	WORD $0x44aa00f8 // sdot z24.s, z7.b, z2.b[1]
+	WORD $0x44ab00f5 // sdot z21.s, z7.b, z3.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a0009d // sdot z29.s, z4.b, z0.b[0]
+	WORD $0x44a1009a // sdot z26.s, z4.b, z1.b[0]
+	WORD $0x44a20097 // sdot z23.s, z4.b, z2.b[0]
+	WORD $0x44a30094 // sdot z20.s, z4.b, z3.b[0]
+	WORD $0x44a800bd // sdot z29.s, z5.b, z0.b[1]
+	WORD $0x44a900ba // sdot z26.s, z5.b, z1.b[1]
+	WORD $0x44aa00b7 // sdot z23.s, z5.b, z2.b[1]
+	WORD $0x44ab00b4 // sdot z20.s, z5.b, z3.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000df // sdot z31.s, z6.b, z0.b[2]
+	WORD $0x44b100dc // sdot z28.s, z6.b, z1.b[2]
+	WORD $0x44b200d9 // sdot z25.s, z6.b, z2.b[2]
+	WORD $0x44b300d6 // sdot z22.s, z6.b, z3.b[2]
+	WORD $0x44b800ff // sdot z31.s, z7.b, z0.b[3]
+	WORD $0x44b900fc // sdot z28.s, z7.b, z1.b[3]
+	WORD $0x44ba00f9 // sdot z25.s, z7.b, z2.b[3]
+	WORD $0x44bb00f6 // sdot z22.s, z7.b, z3.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b0009e // sdot z30.s, z4.b, z0.b[2]
+	WORD $0x44b1009b // sdot z27.s, z4.b, z1.b[2]
+	WORD $0x44b20098 // sdot z24.s, z4.b, z2.b[2]
+	WORD $0x44b30095 // sdot z21.s, z4.b, z3.b[2]
+	WORD $0x44b800be // sdot z30.s, z5.b, z0.b[3]
+	WORD $0x44b900bb // sdot z27.s, z5.b, z1.b[3]
+	WORD $0x44ba00b8 // sdot z24.s, z5.b, z2.b[3]
+	WORD $0x44bb00b5 // sdot z21.s, z5.b, z3.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000dd // sdot z29.s, z6.b, z0.b[2]
+	WORD $0x44b100da // sdot z26.s, z6.b, z1.b[2]
+	WORD $0x44b200d7 // sdot z23.s, z6.b, z2.b[2]
+	WORD $0x44b300d4 // sdot z20.s, z6.b, z3.b[2]
+	WORD $0x44b800fd // sdot z29.s, z7.b, z0.b[3]
+	WORD $0x44b900fa // sdot z26.s, z7.b, z1.b[3]
+	WORD $0x44ba00f7 // sdot z23.s, z7.b, z2.b[3]
+	WORD $0x44bb00f4 // sdot z20.s, z7.b, z3.b[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a00093 // sdot z19.s, z4.b, z0.b[0]
+	WORD $0x44a800b3 // sdot z19.s, z5.b, z0.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000d2 // sdot z18.s, z6.b, z0.b[0]
+	WORD $0x44a800f2 // sdot z18.s, z7.b, z0.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a00091 // sdot z17.s, z4.b, z0.b[0]
+	WORD $0x44a800b1 // sdot z17.s, z5.b, z0.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000d3 // sdot z19.s, z6.b, z0.b[2]
+	WORD $0x44b800f3 // sdot z19.s, z7.b, z0.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b00092 // sdot z18.s, z4.b, z0.b[2]
+	WORD $0x44b800b2 // sdot z18.s, z5.b, z0.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000d1 // sdot z17.s, z6.b, z0.b[2]
+	WORD $0x44b800f1 // sdot z17.s, z7.b, z0.b[3]
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480007f // sdot z31.s, z3.b, z0.b
+	WORD $0x448000be // sdot z30.s, z5.b, z0.b
+	WORD $0x448000fd // sdot z29.s, z7.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481007c // sdot z28.s, z3.b, z1.b
+	WORD $0x448100bb // sdot z27.s, z5.b, z1.b
+	WORD $0x448100fa // sdot z26.s, z7.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800079 // sdot z25.s, z3.b, z0.b
+	WORD $0x448000b8 // sdot z24.s, z5.b, z0.b
+	WORD $0x448000f7 // sdot z23.s, z7.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810076 // sdot z22.s, z3.b, z1.b
+	WORD $0x448100b5 // sdot z21.s, z5.b, z1.b
+	WORD $0x448100f4 // sdot z20.s, z7.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800073 // sdot z19.s, z3.b, z0.b
+	WORD $0x448000b2 // sdot z18.s, z5.b, z0.b
+	WORD $0x448000f1 // sdot z17.s, z7.b, z0.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1905,7 +2552,8 @@ l4:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2185,7 +2833,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2263,6 +2912,400 @@ rest:
 	WORD $0x44a90050 // sdot z16.s, z2.b, z1.b[1]
 	WORD $0x44a9008f // sdot z15.s, z4.b, z1.b[1]
 	WORD $0x44a900ce // sdot z14.s, z6.b, z1.b[1]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e670 // st1w {z16.s}, p1, [x19]
+	WORD $0xe541ea6f // st1w {z15.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8SVEh6x3vrows(p *kargs)
+TEXT ·dot8SVEh6x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a670 // ld1w {z16.s}, p1/z, [x19]
+	WORD $0xa541aa6f // ld1w {z15.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x8545c2a0 // ld1rw {z0.s}, p0/z, [x21, #20]
+	WORD $0x04a00210 // add z16.s, z16.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+	WORD $0x04a001ce // add z14.s, z14.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0x04814010 // mla z16.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0x0481400e // mla z14.s, p0/m, z0.s, z1.s
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a0009f // sdot z31.s, z4.b, z0.b[0]
+	WORD $0x44a1009c // sdot z28.s, z4.b, z1.b[0]
+	WORD $0x44a20099 // sdot z25.s, z4.b, z2.b[0]
+	WORD $0x44a30096 // sdot z22.s, z4.b, z3.b[0]
+	WORD $0x44a800bf // sdot z31.s, z5.b, z0.b[1]
+	WORD $0x44a900bc // sdot z28.s, z5.b, z1.b[1]
+	WORD $0x44aa00b9 // sdot z25.s, z5.b, z2.b[1]
+	WORD $0x44ab00b6 // sdot z22.s, z5.b, z3.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000de // sdot z30.s, z6.b, z0.b[0]
+	WORD $0x44a100db // sdot z27.s, z6.b, z1.b[0]
+	WORD $0x44a200d8 // sdot z24.s, z6.b, z2.b[0]
+	WORD $0x44a300d5 // sdot z21.s, z6.b, z3.b[0]
+	WORD $0x44a800fe // sdot z30.s, z7.b, z0.b[1]
+	WORD $0x44a900fb // sdot z27.s, z7.b, z1.b[1]
+	WORD $0x44aa00f8 // sdot z24.s, z7.b, z2.b[1]
+	WORD $0x44ab00f5 // sdot z21.s, z7.b, z3.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a0009d // sdot z29.s, z4.b, z0.b[0]
+	WORD $0x44a1009a // sdot z26.s, z4.b, z1.b[0]
+	WORD $0x44a20097 // sdot z23.s, z4.b, z2.b[0]
+	WORD $0x44a30094 // sdot z20.s, z4.b, z3.b[0]
+	WORD $0x44a800bd // sdot z29.s, z5.b, z0.b[1]
+	WORD $0x44a900ba // sdot z26.s, z5.b, z1.b[1]
+	WORD $0x44aa00b7 // sdot z23.s, z5.b, z2.b[1]
+	WORD $0x44ab00b4 // sdot z20.s, z5.b, z3.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000df // sdot z31.s, z6.b, z0.b[2]
+	WORD $0x44b100dc // sdot z28.s, z6.b, z1.b[2]
+	WORD $0x44b200d9 // sdot z25.s, z6.b, z2.b[2]
+	WORD $0x44b300d6 // sdot z22.s, z6.b, z3.b[2]
+	WORD $0x44b800ff // sdot z31.s, z7.b, z0.b[3]
+	WORD $0x44b900fc // sdot z28.s, z7.b, z1.b[3]
+	WORD $0x44ba00f9 // sdot z25.s, z7.b, z2.b[3]
+	WORD $0x44bb00f6 // sdot z22.s, z7.b, z3.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b0009e // sdot z30.s, z4.b, z0.b[2]
+	WORD $0x44b1009b // sdot z27.s, z4.b, z1.b[2]
+	WORD $0x44b20098 // sdot z24.s, z4.b, z2.b[2]
+	WORD $0x44b30095 // sdot z21.s, z4.b, z3.b[2]
+	WORD $0x44b800be // sdot z30.s, z5.b, z0.b[3]
+	WORD $0x44b900bb // sdot z27.s, z5.b, z1.b[3]
+	WORD $0x44ba00b8 // sdot z24.s, z5.b, z2.b[3]
+	WORD $0x44bb00b5 // sdot z21.s, z5.b, z3.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000dd // sdot z29.s, z6.b, z0.b[2]
+	WORD $0x44b100da // sdot z26.s, z6.b, z1.b[2]
+	WORD $0x44b200d7 // sdot z23.s, z6.b, z2.b[2]
+	WORD $0x44b300d4 // sdot z20.s, z6.b, z3.b[2]
+	WORD $0x44b800fd // sdot z29.s, z7.b, z0.b[3]
+	WORD $0x44b900fa // sdot z26.s, z7.b, z1.b[3]
+	WORD $0x44ba00f7 // sdot z23.s, z7.b, z2.b[3]
+	WORD $0x44bb00f4 // sdot z20.s, z7.b, z3.b[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002301 // ld1rqw {z1.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a00093 // sdot z19.s, z4.b, z0.b[0]
+	WORD $0x44a10090 // sdot z16.s, z4.b, z1.b[0]
+	WORD $0x44a800b3 // sdot z19.s, z5.b, z0.b[1]
+	WORD $0x44a900b0 // sdot z16.s, z5.b, z1.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000d2 // sdot z18.s, z6.b, z0.b[0]
+	WORD $0x44a100cf // sdot z15.s, z6.b, z1.b[0]
+	WORD $0x44a800f2 // sdot z18.s, z7.b, z0.b[1]
+	WORD $0x44a900ef // sdot z15.s, z7.b, z1.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a00091 // sdot z17.s, z4.b, z0.b[0]
+	WORD $0x44a1008e // sdot z14.s, z4.b, z1.b[0]
+	WORD $0x44a800b1 // sdot z17.s, z5.b, z0.b[1]
+	WORD $0x44a900ae // sdot z14.s, z5.b, z1.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000d3 // sdot z19.s, z6.b, z0.b[2]
+	WORD $0x44b100d0 // sdot z16.s, z6.b, z1.b[2]
+	WORD $0x44b800f3 // sdot z19.s, z7.b, z0.b[3]
+	WORD $0x44b900f0 // sdot z16.s, z7.b, z1.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b00092 // sdot z18.s, z4.b, z0.b[2]
+	WORD $0x44b1008f // sdot z15.s, z4.b, z1.b[2]
+	WORD $0x44b800b2 // sdot z18.s, z5.b, z0.b[3]
+	WORD $0x44b900af // sdot z15.s, z5.b, z1.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000d1 // sdot z17.s, z6.b, z0.b[2]
+	WORD $0x44b100ce // sdot z14.s, z6.b, z1.b[2]
+	WORD $0x44b800f1 // sdot z17.s, z7.b, z0.b[3]
+	WORD $0x44b900ee // sdot z14.s, z7.b, z1.b[3]
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810050 // sdot z16.s, z2.b, z1.b
+	WORD $0x4481008f // sdot z15.s, z4.b, z1.b
+	WORD $0x448100ce // sdot z14.s, z6.b, z1.b
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480007f // sdot z31.s, z3.b, z0.b
+	WORD $0x448000be // sdot z30.s, z5.b, z0.b
+	WORD $0x448000fd // sdot z29.s, z7.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481007c // sdot z28.s, z3.b, z1.b
+	WORD $0x448100bb // sdot z27.s, z5.b, z1.b
+	WORD $0x448100fa // sdot z26.s, z7.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800079 // sdot z25.s, z3.b, z0.b
+	WORD $0x448000b8 // sdot z24.s, z5.b, z0.b
+	WORD $0x448000f7 // sdot z23.s, z7.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810076 // sdot z22.s, z3.b, z1.b
+	WORD $0x448100b5 // sdot z21.s, z5.b, z1.b
+	WORD $0x448100f4 // sdot z20.s, z7.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800073 // sdot z19.s, z3.b, z0.b
+	WORD $0x448000b2 // sdot z18.s, z5.b, z0.b
+	WORD $0x448000f1 // sdot z17.s, z7.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810070 // sdot z16.s, z3.b, z1.b
+	WORD $0x448100af // sdot z15.s, z5.b, z1.b
+	WORD $0x448100ee // sdot z14.s, z7.b, z1.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810050 // sdot z16.s, z2.b, z1.b
+	WORD $0x4481008f // sdot z15.s, z4.b, z1.b
+	WORD $0x448100ce // sdot z14.s, z6.b, z1.b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -2456,7 +3499,8 @@ l4:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2769,7 +3813,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2856,6 +3901,448 @@ rest:
 	WORD $0x44b1004d // sdot z13.s, z2.b, z1.b[2]
 	WORD $0x44b1008c // sdot z12.s, z4.b, z1.b[2]
 	WORD $0x44b100cb // sdot z11.s, z6.b, z1.b[2]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e670 // st1w {z16.s}, p1, [x19]
+	WORD $0xe541ea6f // st1w {z15.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6c // st1w {z12.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6b // st1w {z11.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8SVEh7x3vrows(p *kargs)
+TEXT ·dot8SVEh7x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a670 // ld1w {z16.s}, p1/z, [x19]
+	WORD $0xa541aa6f // ld1w {z15.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6c // ld1w {z12.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6b // ld1w {z11.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x8545c2a0 // ld1rw {z0.s}, p0/z, [x21, #20]
+	WORD $0x04a00210 // add z16.s, z16.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+	WORD $0x04a001ce // add z14.s, z14.s, z0.s
+	WORD $0x8546c2a0 // ld1rw {z0.s}, p0/z, [x21, #24]
+	WORD $0x04a001ad // add z13.s, z13.s, z0.s
+	WORD $0x04a0018c // add z12.s, z12.s, z0.s
+	WORD $0x04a0016b // add z11.s, z11.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0x04814010 // mla z16.s, p0/m, z0.s, z1.s
+	WORD $0x0481400d // mla z13.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+	WORD $0x0481400c // mla z12.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0x0481400e // mla z14.s, p0/m, z0.s, z1.s
+	WORD $0x0481400b // mla z11.s, p0/m, z0.s, z1.s
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a0009f // sdot z31.s, z4.b, z0.b[0]
+	WORD $0x44a1009c // sdot z28.s, z4.b, z1.b[0]
+	WORD $0x44a20099 // sdot z25.s, z4.b, z2.b[0]
+	WORD $0x44a30096 // sdot z22.s, z4.b, z3.b[0]
+	WORD $0x44a800bf // sdot z31.s, z5.b, z0.b[1]
+	WORD $0x44a900bc // sdot z28.s, z5.b, z1.b[1]
+	WORD $0x44aa00b9 // sdot z25.s, z5.b, z2.b[1]
+	WORD $0x44ab00b6 // sdot z22.s, z5.b, z3.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000de // sdot z30.s, z6.b, z0.b[0]
+	WORD $0x44a100db // sdot z27.s, z6.b, z1.b[0]
+	WORD $0x44a200d8 // sdot z24.s, z6.b, z2.b[0]
+	WORD $0x44a300d5 // sdot z21.s, z6.b, z3.b[0]
+	WORD $0x44a800fe // sdot z30.s, z7.b, z0.b[1]
+	WORD $0x44a900fb // sdot z27.s, z7.b, z1.b[1]
+	WORD $0x44aa00f8 // sdot z24.s, z7.b, z2.b[1]
+	WORD $0x44ab00f5 // sdot z21.s, z7.b, z3.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a0009d // sdot z29.s, z4.b, z0.b[0]
+	WORD $0x44a1009a // sdot z26.s, z4.b, z1.b[0]
+	WORD $0x44a20097 // sdot z23.s, z4.b, z2.b[0]
+	WORD $0x44a30094 // sdot z20.s, z4.b, z3.b[0]
+	WORD $0x44a800bd // sdot z29.s, z5.b, z0.b[1]
+	WORD $0x44a900ba // sdot z26.s, z5.b, z1.b[1]
+	WORD $0x44aa00b7 // sdot z23.s, z5.b, z2.b[1]
+	WORD $0x44ab00b4 // sdot z20.s, z5.b, z3.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000df // sdot z31.s, z6.b, z0.b[2]
+	WORD $0x44b100dc // sdot z28.s, z6.b, z1.b[2]
+	WORD $0x44b200d9 // sdot z25.s, z6.b, z2.b[2]
+	WORD $0x44b300d6 // sdot z22.s, z6.b, z3.b[2]
+	WORD $0x44b800ff // sdot z31.s, z7.b, z0.b[3]
+	WORD $0x44b900fc // sdot z28.s, z7.b, z1.b[3]
+	WORD $0x44ba00f9 // sdot z25.s, z7.b, z2.b[3]
+	WORD $0x44bb00f6 // sdot z22.s, z7.b, z3.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b0009e // sdot z30.s, z4.b, z0.b[2]
+	WORD $0x44b1009b // sdot z27.s, z4.b, z1.b[2]
+	WORD $0x44b20098 // sdot z24.s, z4.b, z2.b[2]
+	WORD $0x44b30095 // sdot z21.s, z4.b, z3.b[2]
+	WORD $0x44b800be // sdot z30.s, z5.b, z0.b[3]
+	WORD $0x44b900bb // sdot z27.s, z5.b, z1.b[3]
+	WORD $0x44ba00b8 // sdot z24.s, z5.b, z2.b[3]
+	WORD $0x44bb00b5 // sdot z21.s, z5.b, z3.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000dd // sdot z29.s, z6.b, z0.b[2]
+	WORD $0x44b100da // sdot z26.s, z6.b, z1.b[2]
+	WORD $0x44b200d7 // sdot z23.s, z6.b, z2.b[2]
+	WORD $0x44b300d4 // sdot z20.s, z6.b, z3.b[2]
+	WORD $0x44b800fd // sdot z29.s, z7.b, z0.b[3]
+	WORD $0x44b900fa // sdot z26.s, z7.b, z1.b[3]
+	WORD $0x44ba00f7 // sdot z23.s, z7.b, z2.b[3]
+	WORD $0x44bb00f4 // sdot z20.s, z7.b, z3.b[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002301 // ld1rqw {z1.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0xa5002322 // ld1rqw {z2.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a00093 // sdot z19.s, z4.b, z0.b[0]
+	WORD $0x44a10090 // sdot z16.s, z4.b, z1.b[0]
+	WORD $0x44a2008d // sdot z13.s, z4.b, z2.b[0]
+	WORD $0x44a800b3 // sdot z19.s, z5.b, z0.b[1]
+	WORD $0x44a900b0 // sdot z16.s, z5.b, z1.b[1]
+	WORD $0x44aa00ad // sdot z13.s, z5.b, z2.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000d2 // sdot z18.s, z6.b, z0.b[0]
+	WORD $0x44a100cf // sdot z15.s, z6.b, z1.b[0]
+	WORD $0x44a200cc // sdot z12.s, z6.b, z2.b[0]
+	WORD $0x44a800f2 // sdot z18.s, z7.b, z0.b[1]
+	WORD $0x44a900ef // sdot z15.s, z7.b, z1.b[1]
+	WORD $0x44aa00ec // sdot z12.s, z7.b, z2.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a00091 // sdot z17.s, z4.b, z0.b[0]
+	WORD $0x44a1008e // sdot z14.s, z4.b, z1.b[0]
+	WORD $0x44a2008b // sdot z11.s, z4.b, z2.b[0]
+	WORD $0x44a800b1 // sdot z17.s, z5.b, z0.b[1]
+	WORD $0x44a900ae // sdot z14.s, z5.b, z1.b[1]
+	WORD $0x44aa00ab // sdot z11.s, z5.b, z2.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000d3 // sdot z19.s, z6.b, z0.b[2]
+	WORD $0x44b100d0 // sdot z16.s, z6.b, z1.b[2]
+	WORD $0x44b200cd // sdot z13.s, z6.b, z2.b[2]
+	WORD $0x44b800f3 // sdot z19.s, z7.b, z0.b[3]
+	WORD $0x44b900f0 // sdot z16.s, z7.b, z1.b[3]
+	WORD $0x44ba00ed // sdot z13.s, z7.b, z2.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b00092 // sdot z18.s, z4.b, z0.b[2]
+	WORD $0x44b1008f // sdot z15.s, z4.b, z1.b[2]
+	WORD $0x44b2008c // sdot z12.s, z4.b, z2.b[2]
+	WORD $0x44b800b2 // sdot z18.s, z5.b, z0.b[3]
+	WORD $0x44b900af // sdot z15.s, z5.b, z1.b[3]
+	WORD $0x44ba00ac // sdot z12.s, z5.b, z2.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000d1 // sdot z17.s, z6.b, z0.b[2]
+	WORD $0x44b100ce // sdot z14.s, z6.b, z1.b[2]
+	WORD $0x44b200cb // sdot z11.s, z6.b, z2.b[2]
+	WORD $0x44b800f1 // sdot z17.s, z7.b, z0.b[3]
+	WORD $0x44b900ee // sdot z14.s, z7.b, z1.b[3]
+	WORD $0x44ba00eb // sdot z11.s, z7.b, z2.b[3]
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810050 // sdot z16.s, z2.b, z1.b
+	WORD $0x4481008f // sdot z15.s, z4.b, z1.b
+	WORD $0x448100ce // sdot z14.s, z6.b, z1.b
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x4480004d // sdot z13.s, z2.b, z0.b
+	WORD $0x4480008c // sdot z12.s, z4.b, z0.b
+	WORD $0x448000cb // sdot z11.s, z6.b, z0.b
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480007f // sdot z31.s, z3.b, z0.b
+	WORD $0x448000be // sdot z30.s, z5.b, z0.b
+	WORD $0x448000fd // sdot z29.s, z7.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481007c // sdot z28.s, z3.b, z1.b
+	WORD $0x448100bb // sdot z27.s, z5.b, z1.b
+	WORD $0x448100fa // sdot z26.s, z7.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800079 // sdot z25.s, z3.b, z0.b
+	WORD $0x448000b8 // sdot z24.s, z5.b, z0.b
+	WORD $0x448000f7 // sdot z23.s, z7.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810076 // sdot z22.s, z3.b, z1.b
+	WORD $0x448100b5 // sdot z21.s, z5.b, z1.b
+	WORD $0x448100f4 // sdot z20.s, z7.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800073 // sdot z19.s, z3.b, z0.b
+	WORD $0x448000b2 // sdot z18.s, z5.b, z0.b
+	WORD $0x448000f1 // sdot z17.s, z7.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810070 // sdot z16.s, z3.b, z1.b
+	WORD $0x448100af // sdot z15.s, z5.b, z1.b
+	WORD $0x448100ee // sdot z14.s, z7.b, z1.b
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x4480006d // sdot z13.s, z3.b, z0.b
+	WORD $0x448000ac // sdot z12.s, z5.b, z0.b
+	WORD $0x448000eb // sdot z11.s, z7.b, z0.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810050 // sdot z16.s, z2.b, z1.b
+	WORD $0x4481008f // sdot z15.s, z4.b, z1.b
+	WORD $0x448100ce // sdot z14.s, z6.b, z1.b
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x4480004d // sdot z13.s, z2.b, z0.b
+	WORD $0x4480008c // sdot z12.s, z4.b, z0.b
+	WORD $0x448000cb // sdot z11.s, z6.b, z0.b
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -3068,7 +4555,8 @@ l4:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3414,7 +4902,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3510,6 +4999,496 @@ rest:
 	WORD $0x44b9004a // sdot z10.s, z2.b, z1.b[3]
 	WORD $0x44b90089 // sdot z9.s, z4.b, z1.b[3]
 	WORD $0x44b900c8 // sdot z8.s, z6.b, z1.b[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e670 // st1w {z16.s}, p1, [x19]
+	WORD $0xe541ea6f // st1w {z15.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6c // st1w {z12.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6b // st1w {z11.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66a // st1w {z10.s}, p1, [x19]
+	WORD $0xe541ea69 // st1w {z9.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee68 // st1w {z8.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func dot8SVEh8x3vrows(p *kargs)
+TEXT ·dot8SVEh8x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a670 // ld1w {z16.s}, p1/z, [x19]
+	WORD $0xa541aa6f // ld1w {z15.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6c // ld1w {z12.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6b // ld1w {z11.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66a // ld1w {z10.s}, p1/z, [x19]
+	WORD $0xa541aa69 // ld1w {z9.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae68 // ld1w {z8.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x8545c2a0 // ld1rw {z0.s}, p0/z, [x21, #20]
+	WORD $0x04a00210 // add z16.s, z16.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+	WORD $0x04a001ce // add z14.s, z14.s, z0.s
+	WORD $0x8546c2a0 // ld1rw {z0.s}, p0/z, [x21, #24]
+	WORD $0x04a001ad // add z13.s, z13.s, z0.s
+	WORD $0x04a0018c // add z12.s, z12.s, z0.s
+	WORD $0x04a0016b // add z11.s, z11.s, z0.s
+	WORD $0x8547c2a0 // ld1rw {z0.s}, p0/z, [x21, #28]
+	WORD $0x04a0014a // add z10.s, z10.s, z0.s
+	WORD $0x04a00129 // add z9.s, z9.s, z0.s
+	WORD $0x04a00108 // add z8.s, z8.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0x04814010 // mla z16.s, p0/m, z0.s, z1.s
+	WORD $0x0481400d // mla z13.s, p0/m, z0.s, z1.s
+	WORD $0x0481400a // mla z10.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+	WORD $0x0481400c // mla z12.s, p0/m, z0.s, z1.s
+	WORD $0x04814009 // mla z9.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0x0481400e // mla z14.s, p0/m, z0.s, z1.s
+	WORD $0x0481400b // mla z11.s, p0/m, z0.s, z1.s
+	WORD $0x04814008 // mla z8.s, p0/m, z0.s, z1.s
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a0009f // sdot z31.s, z4.b, z0.b[0]
+	WORD $0x44a1009c // sdot z28.s, z4.b, z1.b[0]
+	WORD $0x44a20099 // sdot z25.s, z4.b, z2.b[0]
+	WORD $0x44a30096 // sdot z22.s, z4.b, z3.b[0]
+	WORD $0x44a800bf // sdot z31.s, z5.b, z0.b[1]
+	WORD $0x44a900bc // sdot z28.s, z5.b, z1.b[1]
+	WORD $0x44aa00b9 // sdot z25.s, z5.b, z2.b[1]
+	WORD $0x44ab00b6 // sdot z22.s, z5.b, z3.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000de // sdot z30.s, z6.b, z0.b[0]
+	WORD $0x44a100db // sdot z27.s, z6.b, z1.b[0]
+	WORD $0x44a200d8 // sdot z24.s, z6.b, z2.b[0]
+	WORD $0x44a300d5 // sdot z21.s, z6.b, z3.b[0]
+	WORD $0x44a800fe // sdot z30.s, z7.b, z0.b[1]
+	WORD $0x44a900fb // sdot z27.s, z7.b, z1.b[1]
+	WORD $0x44aa00f8 // sdot z24.s, z7.b, z2.b[1]
+	WORD $0x44ab00f5 // sdot z21.s, z7.b, z3.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a0009d // sdot z29.s, z4.b, z0.b[0]
+	WORD $0x44a1009a // sdot z26.s, z4.b, z1.b[0]
+	WORD $0x44a20097 // sdot z23.s, z4.b, z2.b[0]
+	WORD $0x44a30094 // sdot z20.s, z4.b, z3.b[0]
+	WORD $0x44a800bd // sdot z29.s, z5.b, z0.b[1]
+	WORD $0x44a900ba // sdot z26.s, z5.b, z1.b[1]
+	WORD $0x44aa00b7 // sdot z23.s, z5.b, z2.b[1]
+	WORD $0x44ab00b4 // sdot z20.s, z5.b, z3.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000df // sdot z31.s, z6.b, z0.b[2]
+	WORD $0x44b100dc // sdot z28.s, z6.b, z1.b[2]
+	WORD $0x44b200d9 // sdot z25.s, z6.b, z2.b[2]
+	WORD $0x44b300d6 // sdot z22.s, z6.b, z3.b[2]
+	WORD $0x44b800ff // sdot z31.s, z7.b, z0.b[3]
+	WORD $0x44b900fc // sdot z28.s, z7.b, z1.b[3]
+	WORD $0x44ba00f9 // sdot z25.s, z7.b, z2.b[3]
+	WORD $0x44bb00f6 // sdot z22.s, z7.b, z3.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b0009e // sdot z30.s, z4.b, z0.b[2]
+	WORD $0x44b1009b // sdot z27.s, z4.b, z1.b[2]
+	WORD $0x44b20098 // sdot z24.s, z4.b, z2.b[2]
+	WORD $0x44b30095 // sdot z21.s, z4.b, z3.b[2]
+	WORD $0x44b800be // sdot z30.s, z5.b, z0.b[3]
+	WORD $0x44b900bb // sdot z27.s, z5.b, z1.b[3]
+	WORD $0x44ba00b8 // sdot z24.s, z5.b, z2.b[3]
+	WORD $0x44bb00b5 // sdot z21.s, z5.b, z3.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000dd // sdot z29.s, z6.b, z0.b[2]
+	WORD $0x44b100da // sdot z26.s, z6.b, z1.b[2]
+	WORD $0x44b200d7 // sdot z23.s, z6.b, z2.b[2]
+	WORD $0x44b300d4 // sdot z20.s, z6.b, z3.b[2]
+	WORD $0x44b800fd // sdot z29.s, z7.b, z0.b[3]
+	WORD $0x44b900fa // sdot z26.s, z7.b, z1.b[3]
+	WORD $0x44ba00f7 // sdot z23.s, z7.b, z2.b[3]
+	WORD $0x44bb00f4 // sdot z20.s, z7.b, z3.b[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002301 // ld1rqw {z1.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0xa5002322 // ld1rqw {z2.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0xa5002343 // ld1rqw {z3.s}, p0/z, [x26]
+	ADD $16, R26
+	WORD $0xa520e184 // ld2w {z4.s-z5.s}, p0/z, [x12]
+	WORD $0x44a00093 // sdot z19.s, z4.b, z0.b[0]
+	WORD $0x44a10090 // sdot z16.s, z4.b, z1.b[0]
+	WORD $0x44a2008d // sdot z13.s, z4.b, z2.b[0]
+	WORD $0x44a3008a // sdot z10.s, z4.b, z3.b[0]
+	WORD $0x44a800b3 // sdot z19.s, z5.b, z0.b[1]
+	WORD $0x44a900b0 // sdot z16.s, z5.b, z1.b[1]
+	WORD $0x44aa00ad // sdot z13.s, z5.b, z2.b[1]
+	WORD $0x44ab00aa // sdot z10.s, z5.b, z3.b[1]
+	WORD $0xa521e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x44a000d2 // sdot z18.s, z6.b, z0.b[0]
+	WORD $0x44a100cf // sdot z15.s, z6.b, z1.b[0]
+	WORD $0x44a200cc // sdot z12.s, z6.b, z2.b[0]
+	WORD $0x44a300c9 // sdot z9.s, z6.b, z3.b[0]
+	WORD $0x44a800f2 // sdot z18.s, z7.b, z0.b[1]
+	WORD $0x44a900ef // sdot z15.s, z7.b, z1.b[1]
+	WORD $0x44aa00ec // sdot z12.s, z7.b, z2.b[1]
+	WORD $0x44ab00e9 // sdot z9.s, z7.b, z3.b[1]
+	WORD $0xa522e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x44a00091 // sdot z17.s, z4.b, z0.b[0]
+	WORD $0x44a1008e // sdot z14.s, z4.b, z1.b[0]
+	WORD $0x44a2008b // sdot z11.s, z4.b, z2.b[0]
+	WORD $0x44a30088 // sdot z8.s, z4.b, z3.b[0]
+	WORD $0x44a800b1 // sdot z17.s, z5.b, z0.b[1]
+	WORD $0x44a900ae // sdot z14.s, z5.b, z1.b[1]
+	WORD $0x44aa00ab // sdot z11.s, z5.b, z2.b[1]
+	WORD $0x44ab00a8 // sdot z8.s, z5.b, z3.b[1]
+	WORD $0xa523e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #6, mul vl]
+	WORD $0x44b000d3 // sdot z19.s, z6.b, z0.b[2]
+	WORD $0x44b100d0 // sdot z16.s, z6.b, z1.b[2]
+	WORD $0x44b200cd // sdot z13.s, z6.b, z2.b[2]
+	WORD $0x44b300ca // sdot z10.s, z6.b, z3.b[2]
+	WORD $0x44b800f3 // sdot z19.s, z7.b, z0.b[3]
+	WORD $0x44b900f0 // sdot z16.s, z7.b, z1.b[3]
+	WORD $0x44ba00ed // sdot z13.s, z7.b, z2.b[3]
+	WORD $0x44bb00ea // sdot z10.s, z7.b, z3.b[3]
+	WORD $0xa524e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #8, mul vl]
+	WORD $0x44b00092 // sdot z18.s, z4.b, z0.b[2]
+	WORD $0x44b1008f // sdot z15.s, z4.b, z1.b[2]
+	WORD $0x44b2008c // sdot z12.s, z4.b, z2.b[2]
+	WORD $0x44b30089 // sdot z9.s, z4.b, z3.b[2]
+	WORD $0x44b800b2 // sdot z18.s, z5.b, z0.b[3]
+	WORD $0x44b900af // sdot z15.s, z5.b, z1.b[3]
+	WORD $0x44ba00ac // sdot z12.s, z5.b, z2.b[3]
+	WORD $0x44bb00a9 // sdot z9.s, z5.b, z3.b[3]
+	WORD $0xa525e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #10, mul vl]
+	WORD $0x44b000d1 // sdot z17.s, z6.b, z0.b[2]
+	WORD $0x44b100ce // sdot z14.s, z6.b, z1.b[2]
+	WORD $0x44b200cb // sdot z11.s, z6.b, z2.b[2]
+	WORD $0x44b300c8 // sdot z8.s, z6.b, z3.b[2]
+	WORD $0x44b800f1 // sdot z17.s, z7.b, z0.b[3]
+	WORD $0x44b900ee // sdot z14.s, z7.b, z1.b[3]
+	WORD $0x44ba00eb // sdot z11.s, z7.b, z2.b[3]
+	WORD $0x44bb00e8 // sdot z8.s, z7.b, z3.b[3]
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810050 // sdot z16.s, z2.b, z1.b
+	WORD $0x4481008f // sdot z15.s, z4.b, z1.b
+	WORD $0x448100ce // sdot z14.s, z6.b, z1.b
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x4480004d // sdot z13.s, z2.b, z0.b
+	WORD $0x4480008c // sdot z12.s, z4.b, z0.b
+	WORD $0x448000cb // sdot z11.s, z6.b, z0.b
+	WORD $0x8540c341 // ld1rw {z1.s}, p0/z, [x26]
+	ADD R5, R26
+	WORD $0x4481004a // sdot z10.s, z2.b, z1.b
+	WORD $0x44810089 // sdot z9.s, z4.b, z1.b
+	WORD $0x448100c8 // sdot z8.s, z6.b, z1.b
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480007f // sdot z31.s, z3.b, z0.b
+	WORD $0x448000be // sdot z30.s, z5.b, z0.b
+	WORD $0x448000fd // sdot z29.s, z7.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481007c // sdot z28.s, z3.b, z1.b
+	WORD $0x448100bb // sdot z27.s, z5.b, z1.b
+	WORD $0x448100fa // sdot z26.s, z7.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800079 // sdot z25.s, z3.b, z0.b
+	WORD $0x448000b8 // sdot z24.s, z5.b, z0.b
+	WORD $0x448000f7 // sdot z23.s, z7.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810076 // sdot z22.s, z3.b, z1.b
+	WORD $0x448100b5 // sdot z21.s, z5.b, z1.b
+	WORD $0x448100f4 // sdot z20.s, z7.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800073 // sdot z19.s, z3.b, z0.b
+	WORD $0x448000b2 // sdot z18.s, z5.b, z0.b
+	WORD $0x448000f1 // sdot z17.s, z7.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810070 // sdot z16.s, z3.b, z1.b
+	WORD $0x448100af // sdot z15.s, z5.b, z1.b
+	WORD $0x448100ee // sdot z14.s, z7.b, z1.b
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x4480006d // sdot z13.s, z3.b, z0.b
+	WORD $0x448000ac // sdot z12.s, z5.b, z0.b
+	WORD $0x448000eb // sdot z11.s, z7.b, z0.b
+	WORD $0x8540c341 // ld1rw {z1.s}, p0/z, [x26]
+	ADD R5, R26
+	WORD $0x4481006a // sdot z10.s, z3.b, z1.b
+	WORD $0x448100a9 // sdot z9.s, z5.b, z1.b
+	WORD $0x448100e8 // sdot z8.s, z7.b, z1.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	WORD $0xa520e182 // ld2w {z2.s-z3.s}, p0/z, [x12]
+	WORD $0xa521e184 // ld2w {z4.s-z5.s}, p0/z, [x12, #2, mul vl]
+	WORD $0xa522e186 // ld2w {z6.s-z7.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x4480005f // sdot z31.s, z2.b, z0.b
+	WORD $0x4480009e // sdot z30.s, z4.b, z0.b
+	WORD $0x448000dd // sdot z29.s, z6.b, z0.b
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x4481005c // sdot z28.s, z2.b, z1.b
+	WORD $0x4481009b // sdot z27.s, z4.b, z1.b
+	WORD $0x448100da // sdot z26.s, z6.b, z1.b
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x44800059 // sdot z25.s, z2.b, z0.b
+	WORD $0x44800098 // sdot z24.s, z4.b, z0.b
+	WORD $0x448000d7 // sdot z23.s, z6.b, z0.b
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x44810056 // sdot z22.s, z2.b, z1.b
+	WORD $0x44810095 // sdot z21.s, z4.b, z1.b
+	WORD $0x448100d4 // sdot z20.s, z6.b, z1.b
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x44800053 // sdot z19.s, z2.b, z0.b
+	WORD $0x44800092 // sdot z18.s, z4.b, z0.b
+	WORD $0x448000d1 // sdot z17.s, z6.b, z0.b
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x44810050 // sdot z16.s, z2.b, z1.b
+	WORD $0x4481008f // sdot z15.s, z4.b, z1.b
+	WORD $0x448100ce // sdot z14.s, z6.b, z1.b
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x4480004d // sdot z13.s, z2.b, z0.b
+	WORD $0x4480008c // sdot z12.s, z4.b, z0.b
+	WORD $0x448000cb // sdot z11.s, z6.b, z0.b
+	WORD $0x8540c341 // ld1rw {z1.s}, p0/z, [x26]
+	ADD R5, R26
+	WORD $0x4481004a // sdot z10.s, z2.b, z1.b
+	WORD $0x44810089 // sdot z9.s, z4.b, z1.b
+	WORD $0x448100c8 // sdot z8.s, z6.b, z1.b
 done:
 	MOVD R3, R17
 	MOVD R8, R20

@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -55,7 +55,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -149,7 +150,8 @@ l2:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -282,7 +284,8 @@ l2:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -415,7 +418,8 @@ l2:
 	ADD R7, R15, R16
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -587,7 +591,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -709,7 +714,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -856,7 +862,8 @@ l2:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -994,7 +1001,8 @@ l2:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1149,7 +1157,8 @@ l2:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1321,7 +1330,8 @@ l2:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1510,7 +1520,8 @@ l2:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:

@@ -25,6 +25,15 @@ var f32NEONfast = [9]func(*kargs){
 	8: f32NEONh8x12fast,
 }
 
+// f32NEONrows read A along its rows, and a packed B.
+var f32NEONrows = [9]func(*kargs){
+	4: f32NEONh4x12rows,
+	5: f32NEONh5x12rows,
+	6: f32NEONh6x12rows,
+	7: f32NEONh7x12rows,
+	8: f32NEONh8x12rows,
+}
+
 // f32NEONwide compute several panels at once.
 var f32NEONwide = [9]func(*kargs){
 	1: f32NEONh1x48,
@@ -72,6 +81,11 @@ func f32NEONh4x12(p *kargs)
 //go:noescape
 func f32NEONh4x12fast(p *kargs)
 
+// f32NEONh4x12rows multiplies 4 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32NEONh4x12rows(p *kargs)
+
 // f32NEONh5x12 multiplies 5 rows by 12 columns a step.
 //
 //go:noescape
@@ -81,6 +95,11 @@ func f32NEONh5x12(p *kargs)
 //
 //go:noescape
 func f32NEONh5x12fast(p *kargs)
+
+// f32NEONh5x12rows multiplies 5 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32NEONh5x12rows(p *kargs)
 
 // f32NEONh6x12 multiplies 6 rows by 12 columns a step.
 //
@@ -92,6 +111,11 @@ func f32NEONh6x12(p *kargs)
 //go:noescape
 func f32NEONh6x12fast(p *kargs)
 
+// f32NEONh6x12rows multiplies 6 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32NEONh6x12rows(p *kargs)
+
 // f32NEONh7x12 multiplies 7 rows by 12 columns a step.
 //
 //go:noescape
@@ -102,6 +126,11 @@ func f32NEONh7x12(p *kargs)
 //go:noescape
 func f32NEONh7x12fast(p *kargs)
 
+// f32NEONh7x12rows multiplies 7 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32NEONh7x12rows(p *kargs)
+
 // f32NEONh8x12 multiplies 8 rows by 12 columns a step.
 //
 //go:noescape
@@ -111,3 +140,8 @@ func f32NEONh8x12(p *kargs)
 //
 //go:noescape
 func f32NEONh8x12fast(p *kargs)
+
+// f32NEONh8x12rows multiplies 8 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32NEONh8x12rows(p *kargs)

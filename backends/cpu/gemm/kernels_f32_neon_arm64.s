@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -70,7 +70,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -181,7 +182,8 @@ l2:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -312,7 +314,8 @@ l4:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -457,7 +460,8 @@ l2:
 	ADD R7, R15, R16
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -622,7 +626,8 @@ l4:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -763,7 +768,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -916,7 +922,8 @@ l4:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1077,7 +1084,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1137,6 +1145,247 @@ rest:
 	WORD $0x4fa01856 // fmla v22.4s, v2.4s, v0.s[3]
 	WORD $0x4fa01875 // fmla v21.4s, v3.4s, v0.s[3]
 	WORD $0x4fa01894 // fmla v20.4s, v4.4s, v0.s[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $4, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32NEONh4x12rows(p *kargs)
+TEXT ·f32NEONh4x12rows(SB), NOSPLIT, $192-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $4, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	FMOVQ 0(R12), F4
+	WORD $0x4f80109f // fmla v31.4s, v4.4s, v0.s[0]
+	WORD $0x4f81109c // fmla v28.4s, v4.4s, v1.s[0]
+	WORD $0x4f821099 // fmla v25.4s, v4.4s, v2.s[0]
+	WORD $0x4f831096 // fmla v22.4s, v4.4s, v3.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010be // fmla v30.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110bb // fmla v27.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210b8 // fmla v24.4s, v5.4s, v2.s[0]
+	WORD $0x4f8310b5 // fmla v21.4s, v5.4s, v3.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010dd // fmla v29.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110da // fmla v26.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210d7 // fmla v23.4s, v6.4s, v2.s[0]
+	WORD $0x4f8310d4 // fmla v20.4s, v6.4s, v3.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa0109f // fmla v31.4s, v4.4s, v0.s[1]
+	WORD $0x4fa1109c // fmla v28.4s, v4.4s, v1.s[1]
+	WORD $0x4fa21099 // fmla v25.4s, v4.4s, v2.s[1]
+	WORD $0x4fa31096 // fmla v22.4s, v4.4s, v3.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010be // fmla v30.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110bb // fmla v27.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210b8 // fmla v24.4s, v5.4s, v2.s[1]
+	WORD $0x4fa310b5 // fmla v21.4s, v5.4s, v3.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010dd // fmla v29.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110da // fmla v26.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210d7 // fmla v23.4s, v6.4s, v2.s[1]
+	WORD $0x4fa310d4 // fmla v20.4s, v6.4s, v3.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f80189f // fmla v31.4s, v4.4s, v0.s[2]
+	WORD $0x4f81189c // fmla v28.4s, v4.4s, v1.s[2]
+	WORD $0x4f821899 // fmla v25.4s, v4.4s, v2.s[2]
+	WORD $0x4f831896 // fmla v22.4s, v4.4s, v3.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018be // fmla v30.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118bb // fmla v27.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218b8 // fmla v24.4s, v5.4s, v2.s[2]
+	WORD $0x4f8318b5 // fmla v21.4s, v5.4s, v3.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018dd // fmla v29.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118da // fmla v26.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218d7 // fmla v23.4s, v6.4s, v2.s[2]
+	WORD $0x4f8318d4 // fmla v20.4s, v6.4s, v3.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa0189f // fmla v31.4s, v4.4s, v0.s[3]
+	WORD $0x4fa1189c // fmla v28.4s, v4.4s, v1.s[3]
+	WORD $0x4fa21899 // fmla v25.4s, v4.4s, v2.s[3]
+	WORD $0x4fa31896 // fmla v22.4s, v4.4s, v3.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018be // fmla v30.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118bb // fmla v27.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218b8 // fmla v24.4s, v5.4s, v2.s[3]
+	WORD $0x4fa318b5 // fmla v21.4s, v5.4s, v3.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018dd // fmla v29.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118da // fmla v26.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218d7 // fmla v23.4s, v6.4s, v2.s[3]
+	WORD $0x4fa318d4 // fmla v20.4s, v6.4s, v3.s[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	FMOVQ 0(R12), F2
+	FMOVQ 16(R12), F3
+	FMOVQ 32(R12), F4
+	VLD1R.P (R19)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V31.S4
+	VFMLA V0.S4, V3.S4, V30.S4
+	VFMLA V0.S4, V4.S4, V29.S4
+	VLD1R.P (R20)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V28.S4
+	VFMLA V1.S4, V3.S4, V27.S4
+	VFMLA V1.S4, V4.S4, V26.S4
+	VLD1R.P (R21)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V25.S4
+	VFMLA V0.S4, V3.S4, V24.S4
+	VFMLA V0.S4, V4.S4, V23.S4
+	VLD1R.P (R22)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V22.S4
+	VFMLA V1.S4, V3.S4, V21.S4
+	VFMLA V1.S4, V4.S4, V20.S4
+	ADD $48, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1282,7 +1531,8 @@ l4:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1458,7 +1708,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1530,6 +1781,288 @@ rest:
 	WORD $0x4f811053 // fmla v19.4s, v2.4s, v1.s[0]
 	WORD $0x4f811072 // fmla v18.4s, v3.4s, v1.s[0]
 	WORD $0x4f811091 // fmla v17.4s, v4.4s, v1.s[0]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $5, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32NEONh5x12rows(p *kargs)
+TEXT ·f32NEONh5x12rows(SB), NOSPLIT, $240-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $5, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	FMOVQ 0(R12), F4
+	WORD $0x4f80109f // fmla v31.4s, v4.4s, v0.s[0]
+	WORD $0x4f81109c // fmla v28.4s, v4.4s, v1.s[0]
+	WORD $0x4f821099 // fmla v25.4s, v4.4s, v2.s[0]
+	WORD $0x4f831096 // fmla v22.4s, v4.4s, v3.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010be // fmla v30.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110bb // fmla v27.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210b8 // fmla v24.4s, v5.4s, v2.s[0]
+	WORD $0x4f8310b5 // fmla v21.4s, v5.4s, v3.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010dd // fmla v29.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110da // fmla v26.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210d7 // fmla v23.4s, v6.4s, v2.s[0]
+	WORD $0x4f8310d4 // fmla v20.4s, v6.4s, v3.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa0109f // fmla v31.4s, v4.4s, v0.s[1]
+	WORD $0x4fa1109c // fmla v28.4s, v4.4s, v1.s[1]
+	WORD $0x4fa21099 // fmla v25.4s, v4.4s, v2.s[1]
+	WORD $0x4fa31096 // fmla v22.4s, v4.4s, v3.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010be // fmla v30.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110bb // fmla v27.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210b8 // fmla v24.4s, v5.4s, v2.s[1]
+	WORD $0x4fa310b5 // fmla v21.4s, v5.4s, v3.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010dd // fmla v29.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110da // fmla v26.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210d7 // fmla v23.4s, v6.4s, v2.s[1]
+	WORD $0x4fa310d4 // fmla v20.4s, v6.4s, v3.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f80189f // fmla v31.4s, v4.4s, v0.s[2]
+	WORD $0x4f81189c // fmla v28.4s, v4.4s, v1.s[2]
+	WORD $0x4f821899 // fmla v25.4s, v4.4s, v2.s[2]
+	WORD $0x4f831896 // fmla v22.4s, v4.4s, v3.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018be // fmla v30.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118bb // fmla v27.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218b8 // fmla v24.4s, v5.4s, v2.s[2]
+	WORD $0x4f8318b5 // fmla v21.4s, v5.4s, v3.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018dd // fmla v29.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118da // fmla v26.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218d7 // fmla v23.4s, v6.4s, v2.s[2]
+	WORD $0x4f8318d4 // fmla v20.4s, v6.4s, v3.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa0189f // fmla v31.4s, v4.4s, v0.s[3]
+	WORD $0x4fa1189c // fmla v28.4s, v4.4s, v1.s[3]
+	WORD $0x4fa21899 // fmla v25.4s, v4.4s, v2.s[3]
+	WORD $0x4fa31896 // fmla v22.4s, v4.4s, v3.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018be // fmla v30.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118bb // fmla v27.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218b8 // fmla v24.4s, v5.4s, v2.s[3]
+	WORD $0x4fa318b5 // fmla v21.4s, v5.4s, v3.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018dd // fmla v29.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118da // fmla v26.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218d7 // fmla v23.4s, v6.4s, v2.s[3]
+	WORD $0x4fa318d4 // fmla v20.4s, v6.4s, v3.s[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ 0(R12), F4
+	WORD $0x4f801093 // fmla v19.4s, v4.4s, v0.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010b2 // fmla v18.4s, v5.4s, v0.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010d1 // fmla v17.4s, v6.4s, v0.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa01093 // fmla v19.4s, v4.4s, v0.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010b2 // fmla v18.4s, v5.4s, v0.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010d1 // fmla v17.4s, v6.4s, v0.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f801893 // fmla v19.4s, v4.4s, v0.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018b2 // fmla v18.4s, v5.4s, v0.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018d1 // fmla v17.4s, v6.4s, v0.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa01893 // fmla v19.4s, v4.4s, v0.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018b2 // fmla v18.4s, v5.4s, v0.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018d1 // fmla v17.4s, v6.4s, v0.s[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	FMOVQ 0(R12), F2
+	FMOVQ 16(R12), F3
+	FMOVQ 32(R12), F4
+	VLD1R.P (R19)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V31.S4
+	VFMLA V0.S4, V3.S4, V30.S4
+	VFMLA V0.S4, V4.S4, V29.S4
+	VLD1R.P (R20)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V28.S4
+	VFMLA V1.S4, V3.S4, V27.S4
+	VFMLA V1.S4, V4.S4, V26.S4
+	VLD1R.P (R21)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V25.S4
+	VFMLA V0.S4, V3.S4, V24.S4
+	VFMLA V0.S4, V4.S4, V23.S4
+	VLD1R.P (R22)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V22.S4
+	VFMLA V1.S4, V3.S4, V21.S4
+	VFMLA V1.S4, V4.S4, V20.S4
+	VLD1R.P (R23)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V19.S4
+	VFMLA V0.S4, V3.S4, V18.S4
+	VFMLA V0.S4, V4.S4, V17.S4
+	ADD $48, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1687,7 +2220,8 @@ l4:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1878,7 +2412,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1959,6 +2494,317 @@ rest:
 	WORD $0x4fa11050 // fmla v16.4s, v2.4s, v1.s[1]
 	WORD $0x4fa1106f // fmla v15.4s, v3.4s, v1.s[1]
 	WORD $0x4fa1108e // fmla v14.4s, v4.4s, v1.s[1]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	ADD R20, R19
+	FMOVQ F16, 0(R19)
+	FMOVQ F15, 16(R19)
+	FMOVQ F14, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $6, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32NEONh6x12rows(p *kargs)
+TEXT ·f32NEONh6x12rows(SB), NOSPLIT, $288-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $6, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	ADD R20, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F14
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	FMOVQ 0(R12), F4
+	WORD $0x4f80109f // fmla v31.4s, v4.4s, v0.s[0]
+	WORD $0x4f81109c // fmla v28.4s, v4.4s, v1.s[0]
+	WORD $0x4f821099 // fmla v25.4s, v4.4s, v2.s[0]
+	WORD $0x4f831096 // fmla v22.4s, v4.4s, v3.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010be // fmla v30.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110bb // fmla v27.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210b8 // fmla v24.4s, v5.4s, v2.s[0]
+	WORD $0x4f8310b5 // fmla v21.4s, v5.4s, v3.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010dd // fmla v29.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110da // fmla v26.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210d7 // fmla v23.4s, v6.4s, v2.s[0]
+	WORD $0x4f8310d4 // fmla v20.4s, v6.4s, v3.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa0109f // fmla v31.4s, v4.4s, v0.s[1]
+	WORD $0x4fa1109c // fmla v28.4s, v4.4s, v1.s[1]
+	WORD $0x4fa21099 // fmla v25.4s, v4.4s, v2.s[1]
+	WORD $0x4fa31096 // fmla v22.4s, v4.4s, v3.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010be // fmla v30.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110bb // fmla v27.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210b8 // fmla v24.4s, v5.4s, v2.s[1]
+	WORD $0x4fa310b5 // fmla v21.4s, v5.4s, v3.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010dd // fmla v29.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110da // fmla v26.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210d7 // fmla v23.4s, v6.4s, v2.s[1]
+	WORD $0x4fa310d4 // fmla v20.4s, v6.4s, v3.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f80189f // fmla v31.4s, v4.4s, v0.s[2]
+	WORD $0x4f81189c // fmla v28.4s, v4.4s, v1.s[2]
+	WORD $0x4f821899 // fmla v25.4s, v4.4s, v2.s[2]
+	WORD $0x4f831896 // fmla v22.4s, v4.4s, v3.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018be // fmla v30.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118bb // fmla v27.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218b8 // fmla v24.4s, v5.4s, v2.s[2]
+	WORD $0x4f8318b5 // fmla v21.4s, v5.4s, v3.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018dd // fmla v29.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118da // fmla v26.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218d7 // fmla v23.4s, v6.4s, v2.s[2]
+	WORD $0x4f8318d4 // fmla v20.4s, v6.4s, v3.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa0189f // fmla v31.4s, v4.4s, v0.s[3]
+	WORD $0x4fa1189c // fmla v28.4s, v4.4s, v1.s[3]
+	WORD $0x4fa21899 // fmla v25.4s, v4.4s, v2.s[3]
+	WORD $0x4fa31896 // fmla v22.4s, v4.4s, v3.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018be // fmla v30.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118bb // fmla v27.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218b8 // fmla v24.4s, v5.4s, v2.s[3]
+	WORD $0x4fa318b5 // fmla v21.4s, v5.4s, v3.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018dd // fmla v29.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118da // fmla v26.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218d7 // fmla v23.4s, v6.4s, v2.s[3]
+	WORD $0x4fa318d4 // fmla v20.4s, v6.4s, v3.s[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ.P 16(R24), F1
+	FMOVQ 0(R12), F4
+	WORD $0x4f801093 // fmla v19.4s, v4.4s, v0.s[0]
+	WORD $0x4f811090 // fmla v16.4s, v4.4s, v1.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010b2 // fmla v18.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110af // fmla v15.4s, v5.4s, v1.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010d1 // fmla v17.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110ce // fmla v14.4s, v6.4s, v1.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa01093 // fmla v19.4s, v4.4s, v0.s[1]
+	WORD $0x4fa11090 // fmla v16.4s, v4.4s, v1.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010b2 // fmla v18.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110af // fmla v15.4s, v5.4s, v1.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010d1 // fmla v17.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110ce // fmla v14.4s, v6.4s, v1.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f801893 // fmla v19.4s, v4.4s, v0.s[2]
+	WORD $0x4f811890 // fmla v16.4s, v4.4s, v1.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018b2 // fmla v18.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118af // fmla v15.4s, v5.4s, v1.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018d1 // fmla v17.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118ce // fmla v14.4s, v6.4s, v1.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa01893 // fmla v19.4s, v4.4s, v0.s[3]
+	WORD $0x4fa11890 // fmla v16.4s, v4.4s, v1.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018b2 // fmla v18.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118af // fmla v15.4s, v5.4s, v1.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018d1 // fmla v17.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118ce // fmla v14.4s, v6.4s, v1.s[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	FMOVQ 0(R12), F2
+	FMOVQ 16(R12), F3
+	FMOVQ 32(R12), F4
+	VLD1R.P (R19)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V31.S4
+	VFMLA V0.S4, V3.S4, V30.S4
+	VFMLA V0.S4, V4.S4, V29.S4
+	VLD1R.P (R20)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V28.S4
+	VFMLA V1.S4, V3.S4, V27.S4
+	VFMLA V1.S4, V4.S4, V26.S4
+	VLD1R.P (R21)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V25.S4
+	VFMLA V0.S4, V3.S4, V24.S4
+	VFMLA V0.S4, V4.S4, V23.S4
+	VLD1R.P (R22)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V22.S4
+	VFMLA V1.S4, V3.S4, V21.S4
+	VFMLA V1.S4, V4.S4, V20.S4
+	VLD1R.P (R23)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V19.S4
+	VFMLA V0.S4, V3.S4, V18.S4
+	VFMLA V0.S4, V4.S4, V17.S4
+	VLD1R.P (R24)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V16.S4
+	VFMLA V1.S4, V3.S4, V15.S4
+	VFMLA V1.S4, V4.S4, V14.S4
+	ADD $48, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -2128,7 +2974,8 @@ l4:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -2334,7 +3181,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2424,6 +3272,346 @@ rest:
 	WORD $0x4f81184d // fmla v13.4s, v2.4s, v1.s[2]
 	WORD $0x4f81186c // fmla v12.4s, v3.4s, v1.s[2]
 	WORD $0x4f81188b // fmla v11.4s, v4.4s, v1.s[2]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	ADD R20, R19
+	FMOVQ F16, 0(R19)
+	FMOVQ F15, 16(R19)
+	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F12, 16(R19)
+	FMOVQ F11, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $7, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32NEONh7x12rows(p *kargs)
+TEXT ·f32NEONh7x12rows(SB), NOSPLIT, $336-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $7, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	ADD R20, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F14
+	ADD R20, R19
+	FMOVQ 0(R19), F13
+	FMOVQ 16(R19), F12
+	FMOVQ 32(R19), F11
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	FMOVQ 0(R12), F4
+	WORD $0x4f80109f // fmla v31.4s, v4.4s, v0.s[0]
+	WORD $0x4f81109c // fmla v28.4s, v4.4s, v1.s[0]
+	WORD $0x4f821099 // fmla v25.4s, v4.4s, v2.s[0]
+	WORD $0x4f831096 // fmla v22.4s, v4.4s, v3.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010be // fmla v30.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110bb // fmla v27.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210b8 // fmla v24.4s, v5.4s, v2.s[0]
+	WORD $0x4f8310b5 // fmla v21.4s, v5.4s, v3.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010dd // fmla v29.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110da // fmla v26.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210d7 // fmla v23.4s, v6.4s, v2.s[0]
+	WORD $0x4f8310d4 // fmla v20.4s, v6.4s, v3.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa0109f // fmla v31.4s, v4.4s, v0.s[1]
+	WORD $0x4fa1109c // fmla v28.4s, v4.4s, v1.s[1]
+	WORD $0x4fa21099 // fmla v25.4s, v4.4s, v2.s[1]
+	WORD $0x4fa31096 // fmla v22.4s, v4.4s, v3.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010be // fmla v30.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110bb // fmla v27.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210b8 // fmla v24.4s, v5.4s, v2.s[1]
+	WORD $0x4fa310b5 // fmla v21.4s, v5.4s, v3.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010dd // fmla v29.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110da // fmla v26.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210d7 // fmla v23.4s, v6.4s, v2.s[1]
+	WORD $0x4fa310d4 // fmla v20.4s, v6.4s, v3.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f80189f // fmla v31.4s, v4.4s, v0.s[2]
+	WORD $0x4f81189c // fmla v28.4s, v4.4s, v1.s[2]
+	WORD $0x4f821899 // fmla v25.4s, v4.4s, v2.s[2]
+	WORD $0x4f831896 // fmla v22.4s, v4.4s, v3.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018be // fmla v30.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118bb // fmla v27.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218b8 // fmla v24.4s, v5.4s, v2.s[2]
+	WORD $0x4f8318b5 // fmla v21.4s, v5.4s, v3.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018dd // fmla v29.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118da // fmla v26.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218d7 // fmla v23.4s, v6.4s, v2.s[2]
+	WORD $0x4f8318d4 // fmla v20.4s, v6.4s, v3.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa0189f // fmla v31.4s, v4.4s, v0.s[3]
+	WORD $0x4fa1189c // fmla v28.4s, v4.4s, v1.s[3]
+	WORD $0x4fa21899 // fmla v25.4s, v4.4s, v2.s[3]
+	WORD $0x4fa31896 // fmla v22.4s, v4.4s, v3.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018be // fmla v30.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118bb // fmla v27.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218b8 // fmla v24.4s, v5.4s, v2.s[3]
+	WORD $0x4fa318b5 // fmla v21.4s, v5.4s, v3.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018dd // fmla v29.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118da // fmla v26.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218d7 // fmla v23.4s, v6.4s, v2.s[3]
+	WORD $0x4fa318d4 // fmla v20.4s, v6.4s, v3.s[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ.P 16(R24), F1
+	FMOVQ.P 16(R25), F2
+	FMOVQ 0(R12), F4
+	WORD $0x4f801093 // fmla v19.4s, v4.4s, v0.s[0]
+	WORD $0x4f811090 // fmla v16.4s, v4.4s, v1.s[0]
+	WORD $0x4f82108d // fmla v13.4s, v4.4s, v2.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010b2 // fmla v18.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110af // fmla v15.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210ac // fmla v12.4s, v5.4s, v2.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010d1 // fmla v17.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110ce // fmla v14.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210cb // fmla v11.4s, v6.4s, v2.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa01093 // fmla v19.4s, v4.4s, v0.s[1]
+	WORD $0x4fa11090 // fmla v16.4s, v4.4s, v1.s[1]
+	WORD $0x4fa2108d // fmla v13.4s, v4.4s, v2.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010b2 // fmla v18.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110af // fmla v15.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210ac // fmla v12.4s, v5.4s, v2.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010d1 // fmla v17.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110ce // fmla v14.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210cb // fmla v11.4s, v6.4s, v2.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f801893 // fmla v19.4s, v4.4s, v0.s[2]
+	WORD $0x4f811890 // fmla v16.4s, v4.4s, v1.s[2]
+	WORD $0x4f82188d // fmla v13.4s, v4.4s, v2.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018b2 // fmla v18.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118af // fmla v15.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218ac // fmla v12.4s, v5.4s, v2.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018d1 // fmla v17.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118ce // fmla v14.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218cb // fmla v11.4s, v6.4s, v2.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa01893 // fmla v19.4s, v4.4s, v0.s[3]
+	WORD $0x4fa11890 // fmla v16.4s, v4.4s, v1.s[3]
+	WORD $0x4fa2188d // fmla v13.4s, v4.4s, v2.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018b2 // fmla v18.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118af // fmla v15.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218ac // fmla v12.4s, v5.4s, v2.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018d1 // fmla v17.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118ce // fmla v14.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218cb // fmla v11.4s, v6.4s, v2.s[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	FMOVQ 0(R12), F2
+	FMOVQ 16(R12), F3
+	FMOVQ 32(R12), F4
+	VLD1R.P (R19)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V31.S4
+	VFMLA V0.S4, V3.S4, V30.S4
+	VFMLA V0.S4, V4.S4, V29.S4
+	VLD1R.P (R20)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V28.S4
+	VFMLA V1.S4, V3.S4, V27.S4
+	VFMLA V1.S4, V4.S4, V26.S4
+	VLD1R.P (R21)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V25.S4
+	VFMLA V0.S4, V3.S4, V24.S4
+	VFMLA V0.S4, V4.S4, V23.S4
+	VLD1R.P (R22)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V22.S4
+	VFMLA V1.S4, V3.S4, V21.S4
+	VFMLA V1.S4, V4.S4, V20.S4
+	VLD1R.P (R23)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V19.S4
+	VFMLA V0.S4, V3.S4, V18.S4
+	VFMLA V0.S4, V4.S4, V17.S4
+	VLD1R.P (R24)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V16.S4
+	VFMLA V1.S4, V3.S4, V15.S4
+	VFMLA V1.S4, V4.S4, V14.S4
+	VLD1R.P (R25)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V13.S4
+	VFMLA V0.S4, V3.S4, V12.S4
+	VFMLA V0.S4, V4.S4, V11.S4
+	ADD $48, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -2605,7 +3793,8 @@ l4:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -2826,7 +4015,8 @@ l3:
 l4:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2925,6 +4115,375 @@ rest:
 	WORD $0x4fa1184a // fmla v10.4s, v2.4s, v1.s[3]
 	WORD $0x4fa11869 // fmla v9.4s, v3.4s, v1.s[3]
 	WORD $0x4fa11888 // fmla v8.4s, v4.4s, v1.s[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F30, 16(R19)
+	FMOVQ F29, 32(R19)
+	ADD R20, R19
+	FMOVQ F28, 0(R19)
+	FMOVQ F27, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F24, 16(R19)
+	FMOVQ F23, 32(R19)
+	ADD R20, R19
+	FMOVQ F22, 0(R19)
+	FMOVQ F21, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F18, 16(R19)
+	FMOVQ F17, 32(R19)
+	ADD R20, R19
+	FMOVQ F16, 0(R19)
+	FMOVQ F15, 16(R19)
+	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F12, 16(R19)
+	FMOVQ F11, 32(R19)
+	ADD R20, R19
+	FMOVQ F10, 0(R19)
+	FMOVQ F9, 16(R19)
+	FMOVQ F8, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $8, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32NEONh8x12rows(p *kargs)
+TEXT ·f32NEONh8x12rows(SB), NOSPLIT, $384-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $8, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F30
+	FMOVQ 32(R19), F29
+	ADD R20, R19
+	FMOVQ 0(R19), F28
+	FMOVQ 16(R19), F27
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F24
+	FMOVQ 32(R19), F23
+	ADD R20, R19
+	FMOVQ 0(R19), F22
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F18
+	FMOVQ 32(R19), F17
+	ADD R20, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F14
+	ADD R20, R19
+	FMOVQ 0(R19), F13
+	FMOVQ 16(R19), F12
+	FMOVQ 32(R19), F11
+	ADD R20, R19
+	FMOVQ 0(R19), F10
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F8
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l4:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F0
+	FMOVQ.P 16(R20), F1
+	FMOVQ.P 16(R21), F2
+	FMOVQ.P 16(R22), F3
+	FMOVQ 0(R12), F4
+	WORD $0x4f80109f // fmla v31.4s, v4.4s, v0.s[0]
+	WORD $0x4f81109c // fmla v28.4s, v4.4s, v1.s[0]
+	WORD $0x4f821099 // fmla v25.4s, v4.4s, v2.s[0]
+	WORD $0x4f831096 // fmla v22.4s, v4.4s, v3.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010be // fmla v30.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110bb // fmla v27.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210b8 // fmla v24.4s, v5.4s, v2.s[0]
+	WORD $0x4f8310b5 // fmla v21.4s, v5.4s, v3.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010dd // fmla v29.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110da // fmla v26.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210d7 // fmla v23.4s, v6.4s, v2.s[0]
+	WORD $0x4f8310d4 // fmla v20.4s, v6.4s, v3.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa0109f // fmla v31.4s, v4.4s, v0.s[1]
+	WORD $0x4fa1109c // fmla v28.4s, v4.4s, v1.s[1]
+	WORD $0x4fa21099 // fmla v25.4s, v4.4s, v2.s[1]
+	WORD $0x4fa31096 // fmla v22.4s, v4.4s, v3.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010be // fmla v30.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110bb // fmla v27.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210b8 // fmla v24.4s, v5.4s, v2.s[1]
+	WORD $0x4fa310b5 // fmla v21.4s, v5.4s, v3.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010dd // fmla v29.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110da // fmla v26.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210d7 // fmla v23.4s, v6.4s, v2.s[1]
+	WORD $0x4fa310d4 // fmla v20.4s, v6.4s, v3.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f80189f // fmla v31.4s, v4.4s, v0.s[2]
+	WORD $0x4f81189c // fmla v28.4s, v4.4s, v1.s[2]
+	WORD $0x4f821899 // fmla v25.4s, v4.4s, v2.s[2]
+	WORD $0x4f831896 // fmla v22.4s, v4.4s, v3.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018be // fmla v30.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118bb // fmla v27.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218b8 // fmla v24.4s, v5.4s, v2.s[2]
+	WORD $0x4f8318b5 // fmla v21.4s, v5.4s, v3.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018dd // fmla v29.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118da // fmla v26.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218d7 // fmla v23.4s, v6.4s, v2.s[2]
+	WORD $0x4f8318d4 // fmla v20.4s, v6.4s, v3.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa0189f // fmla v31.4s, v4.4s, v0.s[3]
+	WORD $0x4fa1189c // fmla v28.4s, v4.4s, v1.s[3]
+	WORD $0x4fa21899 // fmla v25.4s, v4.4s, v2.s[3]
+	WORD $0x4fa31896 // fmla v22.4s, v4.4s, v3.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018be // fmla v30.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118bb // fmla v27.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218b8 // fmla v24.4s, v5.4s, v2.s[3]
+	WORD $0x4fa318b5 // fmla v21.4s, v5.4s, v3.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018dd // fmla v29.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118da // fmla v26.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218d7 // fmla v23.4s, v6.4s, v2.s[3]
+	WORD $0x4fa318d4 // fmla v20.4s, v6.4s, v3.s[3]
+	FMOVQ.P 16(R23), F0
+	FMOVQ.P 16(R24), F1
+	FMOVQ.P 16(R25), F2
+	FMOVQ.P 16(R26), F3
+	FMOVQ 0(R12), F4
+	WORD $0x4f801093 // fmla v19.4s, v4.4s, v0.s[0]
+	WORD $0x4f811090 // fmla v16.4s, v4.4s, v1.s[0]
+	WORD $0x4f82108d // fmla v13.4s, v4.4s, v2.s[0]
+	WORD $0x4f83108a // fmla v10.4s, v4.4s, v3.s[0]
+	FMOVQ 16(R12), F5
+	WORD $0x4f8010b2 // fmla v18.4s, v5.4s, v0.s[0]
+	WORD $0x4f8110af // fmla v15.4s, v5.4s, v1.s[0]
+	WORD $0x4f8210ac // fmla v12.4s, v5.4s, v2.s[0]
+	WORD $0x4f8310a9 // fmla v9.4s, v5.4s, v3.s[0]
+	FMOVQ 32(R12), F6
+	WORD $0x4f8010d1 // fmla v17.4s, v6.4s, v0.s[0]
+	WORD $0x4f8110ce // fmla v14.4s, v6.4s, v1.s[0]
+	WORD $0x4f8210cb // fmla v11.4s, v6.4s, v2.s[0]
+	WORD $0x4f8310c8 // fmla v8.4s, v6.4s, v3.s[0]
+	FMOVQ 48(R12), F4
+	WORD $0x4fa01093 // fmla v19.4s, v4.4s, v0.s[1]
+	WORD $0x4fa11090 // fmla v16.4s, v4.4s, v1.s[1]
+	WORD $0x4fa2108d // fmla v13.4s, v4.4s, v2.s[1]
+	WORD $0x4fa3108a // fmla v10.4s, v4.4s, v3.s[1]
+	FMOVQ 64(R12), F5
+	WORD $0x4fa010b2 // fmla v18.4s, v5.4s, v0.s[1]
+	WORD $0x4fa110af // fmla v15.4s, v5.4s, v1.s[1]
+	WORD $0x4fa210ac // fmla v12.4s, v5.4s, v2.s[1]
+	WORD $0x4fa310a9 // fmla v9.4s, v5.4s, v3.s[1]
+	FMOVQ 80(R12), F6
+	WORD $0x4fa010d1 // fmla v17.4s, v6.4s, v0.s[1]
+	WORD $0x4fa110ce // fmla v14.4s, v6.4s, v1.s[1]
+	WORD $0x4fa210cb // fmla v11.4s, v6.4s, v2.s[1]
+	WORD $0x4fa310c8 // fmla v8.4s, v6.4s, v3.s[1]
+	FMOVQ 96(R12), F4
+	WORD $0x4f801893 // fmla v19.4s, v4.4s, v0.s[2]
+	WORD $0x4f811890 // fmla v16.4s, v4.4s, v1.s[2]
+	WORD $0x4f82188d // fmla v13.4s, v4.4s, v2.s[2]
+	WORD $0x4f83188a // fmla v10.4s, v4.4s, v3.s[2]
+	FMOVQ 112(R12), F5
+	WORD $0x4f8018b2 // fmla v18.4s, v5.4s, v0.s[2]
+	WORD $0x4f8118af // fmla v15.4s, v5.4s, v1.s[2]
+	WORD $0x4f8218ac // fmla v12.4s, v5.4s, v2.s[2]
+	WORD $0x4f8318a9 // fmla v9.4s, v5.4s, v3.s[2]
+	FMOVQ 128(R12), F6
+	WORD $0x4f8018d1 // fmla v17.4s, v6.4s, v0.s[2]
+	WORD $0x4f8118ce // fmla v14.4s, v6.4s, v1.s[2]
+	WORD $0x4f8218cb // fmla v11.4s, v6.4s, v2.s[2]
+	WORD $0x4f8318c8 // fmla v8.4s, v6.4s, v3.s[2]
+	FMOVQ 144(R12), F4
+	WORD $0x4fa01893 // fmla v19.4s, v4.4s, v0.s[3]
+	WORD $0x4fa11890 // fmla v16.4s, v4.4s, v1.s[3]
+	WORD $0x4fa2188d // fmla v13.4s, v4.4s, v2.s[3]
+	WORD $0x4fa3188a // fmla v10.4s, v4.4s, v3.s[3]
+	FMOVQ 160(R12), F5
+	WORD $0x4fa018b2 // fmla v18.4s, v5.4s, v0.s[3]
+	WORD $0x4fa118af // fmla v15.4s, v5.4s, v1.s[3]
+	WORD $0x4fa218ac // fmla v12.4s, v5.4s, v2.s[3]
+	WORD $0x4fa318a9 // fmla v9.4s, v5.4s, v3.s[3]
+	FMOVQ 176(R12), F6
+	WORD $0x4fa018d1 // fmla v17.4s, v6.4s, v0.s[3]
+	WORD $0x4fa118ce // fmla v14.4s, v6.4s, v1.s[3]
+	WORD $0x4fa218cb // fmla v11.4s, v6.4s, v2.s[3]
+	WORD $0x4fa318c8 // fmla v8.4s, v6.4s, v3.s[3]
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	FMOVQ 0(R12), F2
+	FMOVQ 16(R12), F3
+	FMOVQ 32(R12), F4
+	VLD1R.P (R19)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V31.S4
+	VFMLA V0.S4, V3.S4, V30.S4
+	VFMLA V0.S4, V4.S4, V29.S4
+	VLD1R.P (R20)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V28.S4
+	VFMLA V1.S4, V3.S4, V27.S4
+	VFMLA V1.S4, V4.S4, V26.S4
+	VLD1R.P (R21)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V25.S4
+	VFMLA V0.S4, V3.S4, V24.S4
+	VFMLA V0.S4, V4.S4, V23.S4
+	VLD1R.P (R22)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V22.S4
+	VFMLA V1.S4, V3.S4, V21.S4
+	VFMLA V1.S4, V4.S4, V20.S4
+	VLD1R.P (R23)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V19.S4
+	VFMLA V0.S4, V3.S4, V18.S4
+	VFMLA V0.S4, V4.S4, V17.S4
+	VLD1R.P (R24)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V16.S4
+	VFMLA V1.S4, V3.S4, V15.S4
+	VFMLA V1.S4, V4.S4, V14.S4
+	VLD1R.P (R25)(R5), [V0.S4]
+	VFMLA V0.S4, V2.S4, V13.S4
+	VFMLA V0.S4, V3.S4, V12.S4
+	VFMLA V0.S4, V4.S4, V11.S4
+	VLD1R.P (R26)(R5), [V1.S4]
+	VFMLA V1.S4, V2.S4, V10.S4
+	VFMLA V1.S4, V3.S4, V9.S4
+	VFMLA V1.S4, V4.S4, V8.S4
+	ADD $48, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20

@@ -25,6 +25,15 @@ var f32SVEfast = [9]func(*kargs){
 	8: f32SVEh8x3vfast,
 }
 
+// f32SVErows read A along its rows, and a packed B.
+var f32SVErows = [9]func(*kargs){
+	4: f32SVEh4x3vrows,
+	5: f32SVEh5x3vrows,
+	6: f32SVEh6x3vrows,
+	7: f32SVEh7x3vrows,
+	8: f32SVEh8x3vrows,
+}
+
 // f32SVEwide compute several panels at once.
 var f32SVEwide = [9]func(*kargs){
 	1: f32SVEh1x12v,
@@ -72,6 +81,11 @@ func f32SVEh4x3v(p *kargs)
 //go:noescape
 func f32SVEh4x3vfast(p *kargs)
 
+// f32SVEh4x3vrows multiplies 4 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32SVEh4x3vrows(p *kargs)
+
 // f32SVEh5x3v multiplies 5 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -81,6 +95,11 @@ func f32SVEh5x3v(p *kargs)
 //
 //go:noescape
 func f32SVEh5x3vfast(p *kargs)
+
+// f32SVEh5x3vrows multiplies 5 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32SVEh5x3vrows(p *kargs)
 
 // f32SVEh6x3v multiplies 6 rows by 3 vectors of columns a step.
 //
@@ -92,6 +111,11 @@ func f32SVEh6x3v(p *kargs)
 //go:noescape
 func f32SVEh6x3vfast(p *kargs)
 
+// f32SVEh6x3vrows multiplies 6 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32SVEh6x3vrows(p *kargs)
+
 // f32SVEh7x3v multiplies 7 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -102,6 +126,11 @@ func f32SVEh7x3v(p *kargs)
 //go:noescape
 func f32SVEh7x3vfast(p *kargs)
 
+// f32SVEh7x3vrows multiplies 7 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32SVEh7x3vrows(p *kargs)
+
 // f32SVEh8x3v multiplies 8 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -111,3 +140,8 @@ func f32SVEh8x3v(p *kargs)
 //
 //go:noescape
 func f32SVEh8x3vfast(p *kargs)
+
+// f32SVEh8x3vrows multiplies 8 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func f32SVEh8x3vrows(p *kargs)

@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -55,7 +55,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -146,7 +147,8 @@ l2:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -267,7 +269,8 @@ l2:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -397,7 +400,8 @@ l2:
 	ADD R7, R15, R16
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -557,7 +561,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -676,7 +681,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -817,7 +823,8 @@ l2:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -941,7 +948,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1002,6 +1010,218 @@ rest:
 	WORD $0x64b80056 // fmla z22.s, z2.s, z0.s[3]
 	WORD $0x64b80075 // fmla z21.s, z3.s, z0.s[3]
 	WORD $0x64b80094 // fmla z20.s, z4.s, z0.s[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32SVEh4x3vrows(p *kargs)
+TEXT ·f32SVEh4x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l2:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a0009f // fmla z31.s, z4.s, z0.s[0]
+	WORD $0x64a1009c // fmla z28.s, z4.s, z1.s[0]
+	WORD $0x64a20099 // fmla z25.s, z4.s, z2.s[0]
+	WORD $0x64a30096 // fmla z22.s, z4.s, z3.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000be // fmla z30.s, z5.s, z0.s[0]
+	WORD $0x64a100bb // fmla z27.s, z5.s, z1.s[0]
+	WORD $0x64a200b8 // fmla z24.s, z5.s, z2.s[0]
+	WORD $0x64a300b5 // fmla z21.s, z5.s, z3.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000dd // fmla z29.s, z6.s, z0.s[0]
+	WORD $0x64a100da // fmla z26.s, z6.s, z1.s[0]
+	WORD $0x64a200d7 // fmla z23.s, z6.s, z2.s[0]
+	WORD $0x64a300d4 // fmla z20.s, z6.s, z3.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a8009f // fmla z31.s, z4.s, z0.s[1]
+	WORD $0x64a9009c // fmla z28.s, z4.s, z1.s[1]
+	WORD $0x64aa0099 // fmla z25.s, z4.s, z2.s[1]
+	WORD $0x64ab0096 // fmla z22.s, z4.s, z3.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800be // fmla z30.s, z5.s, z0.s[1]
+	WORD $0x64a900bb // fmla z27.s, z5.s, z1.s[1]
+	WORD $0x64aa00b8 // fmla z24.s, z5.s, z2.s[1]
+	WORD $0x64ab00b5 // fmla z21.s, z5.s, z3.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800dd // fmla z29.s, z6.s, z0.s[1]
+	WORD $0x64a900da // fmla z26.s, z6.s, z1.s[1]
+	WORD $0x64aa00d7 // fmla z23.s, z6.s, z2.s[1]
+	WORD $0x64ab00d4 // fmla z20.s, z6.s, z3.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b0009f // fmla z31.s, z4.s, z0.s[2]
+	WORD $0x64b1009c // fmla z28.s, z4.s, z1.s[2]
+	WORD $0x64b20099 // fmla z25.s, z4.s, z2.s[2]
+	WORD $0x64b30096 // fmla z22.s, z4.s, z3.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000be // fmla z30.s, z5.s, z0.s[2]
+	WORD $0x64b100bb // fmla z27.s, z5.s, z1.s[2]
+	WORD $0x64b200b8 // fmla z24.s, z5.s, z2.s[2]
+	WORD $0x64b300b5 // fmla z21.s, z5.s, z3.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000dd // fmla z29.s, z6.s, z0.s[2]
+	WORD $0x64b100da // fmla z26.s, z6.s, z1.s[2]
+	WORD $0x64b200d7 // fmla z23.s, z6.s, z2.s[2]
+	WORD $0x64b300d4 // fmla z20.s, z6.s, z3.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b8009f // fmla z31.s, z4.s, z0.s[3]
+	WORD $0x64b9009c // fmla z28.s, z4.s, z1.s[3]
+	WORD $0x64ba0099 // fmla z25.s, z4.s, z2.s[3]
+	WORD $0x64bb0096 // fmla z22.s, z4.s, z3.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800be // fmla z30.s, z5.s, z0.s[3]
+	WORD $0x64b900bb // fmla z27.s, z5.s, z1.s[3]
+	WORD $0x64ba00b8 // fmla z24.s, z5.s, z2.s[3]
+	WORD $0x64bb00b5 // fmla z21.s, z5.s, z3.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800dd // fmla z29.s, z6.s, z0.s[3]
+	WORD $0x64b900da // fmla z26.s, z6.s, z1.s[3]
+	WORD $0x64ba00d7 // fmla z23.s, z6.s, z2.s[3]
+	WORD $0x64bb00d4 // fmla z20.s, z6.s, z3.s[3]
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	WORD $0xa540a182 // ld1w {z2.s}, p0/z, [x12]
+	WORD $0xa541a183 // ld1w {z3.s}, p0/z, [x12, #1, mul vl]
+	WORD $0xa542a184 // ld1w {z4.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x65a0005f // fmla z31.s, p0/m, z2.s, z0.s
+	WORD $0x65a0007e // fmla z30.s, p0/m, z3.s, z0.s
+	WORD $0x65a0009d // fmla z29.s, p0/m, z4.s, z0.s
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x65a1005c // fmla z28.s, p0/m, z2.s, z1.s
+	WORD $0x65a1007b // fmla z27.s, p0/m, z3.s, z1.s
+	WORD $0x65a1009a // fmla z26.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x65a00059 // fmla z25.s, p0/m, z2.s, z0.s
+	WORD $0x65a00078 // fmla z24.s, p0/m, z3.s, z0.s
+	WORD $0x65a00097 // fmla z23.s, p0/m, z4.s, z0.s
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x65a10056 // fmla z22.s, p0/m, z2.s, z1.s
+	WORD $0x65a10075 // fmla z21.s, p0/m, z3.s, z1.s
+	WORD $0x65a10094 // fmla z20.s, p0/m, z4.s, z1.s
+	ADD R6, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1106,7 +1326,8 @@ l2:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1246,7 +1467,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1319,6 +1541,261 @@ rest:
 	WORD $0x64a10053 // fmla z19.s, z2.s, z1.s[0]
 	WORD $0x64a10072 // fmla z18.s, z3.s, z1.s[0]
 	WORD $0x64a10091 // fmla z17.s, z4.s, z1.s[0]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32SVEh5x3vrows(p *kargs)
+TEXT ·f32SVEh5x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+l2:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a0009f // fmla z31.s, z4.s, z0.s[0]
+	WORD $0x64a1009c // fmla z28.s, z4.s, z1.s[0]
+	WORD $0x64a20099 // fmla z25.s, z4.s, z2.s[0]
+	WORD $0x64a30096 // fmla z22.s, z4.s, z3.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000be // fmla z30.s, z5.s, z0.s[0]
+	WORD $0x64a100bb // fmla z27.s, z5.s, z1.s[0]
+	WORD $0x64a200b8 // fmla z24.s, z5.s, z2.s[0]
+	WORD $0x64a300b5 // fmla z21.s, z5.s, z3.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000dd // fmla z29.s, z6.s, z0.s[0]
+	WORD $0x64a100da // fmla z26.s, z6.s, z1.s[0]
+	WORD $0x64a200d7 // fmla z23.s, z6.s, z2.s[0]
+	WORD $0x64a300d4 // fmla z20.s, z6.s, z3.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a8009f // fmla z31.s, z4.s, z0.s[1]
+	WORD $0x64a9009c // fmla z28.s, z4.s, z1.s[1]
+	WORD $0x64aa0099 // fmla z25.s, z4.s, z2.s[1]
+	WORD $0x64ab0096 // fmla z22.s, z4.s, z3.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800be // fmla z30.s, z5.s, z0.s[1]
+	WORD $0x64a900bb // fmla z27.s, z5.s, z1.s[1]
+	WORD $0x64aa00b8 // fmla z24.s, z5.s, z2.s[1]
+	WORD $0x64ab00b5 // fmla z21.s, z5.s, z3.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800dd // fmla z29.s, z6.s, z0.s[1]
+	WORD $0x64a900da // fmla z26.s, z6.s, z1.s[1]
+	WORD $0x64aa00d7 // fmla z23.s, z6.s, z2.s[1]
+	WORD $0x64ab00d4 // fmla z20.s, z6.s, z3.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b0009f // fmla z31.s, z4.s, z0.s[2]
+	WORD $0x64b1009c // fmla z28.s, z4.s, z1.s[2]
+	WORD $0x64b20099 // fmla z25.s, z4.s, z2.s[2]
+	WORD $0x64b30096 // fmla z22.s, z4.s, z3.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000be // fmla z30.s, z5.s, z0.s[2]
+	WORD $0x64b100bb // fmla z27.s, z5.s, z1.s[2]
+	WORD $0x64b200b8 // fmla z24.s, z5.s, z2.s[2]
+	WORD $0x64b300b5 // fmla z21.s, z5.s, z3.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000dd // fmla z29.s, z6.s, z0.s[2]
+	WORD $0x64b100da // fmla z26.s, z6.s, z1.s[2]
+	WORD $0x64b200d7 // fmla z23.s, z6.s, z2.s[2]
+	WORD $0x64b300d4 // fmla z20.s, z6.s, z3.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b8009f // fmla z31.s, z4.s, z0.s[3]
+	WORD $0x64b9009c // fmla z28.s, z4.s, z1.s[3]
+	WORD $0x64ba0099 // fmla z25.s, z4.s, z2.s[3]
+	WORD $0x64bb0096 // fmla z22.s, z4.s, z3.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800be // fmla z30.s, z5.s, z0.s[3]
+	WORD $0x64b900bb // fmla z27.s, z5.s, z1.s[3]
+	WORD $0x64ba00b8 // fmla z24.s, z5.s, z2.s[3]
+	WORD $0x64bb00b5 // fmla z21.s, z5.s, z3.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800dd // fmla z29.s, z6.s, z0.s[3]
+	WORD $0x64b900da // fmla z26.s, z6.s, z1.s[3]
+	WORD $0x64ba00d7 // fmla z23.s, z6.s, z2.s[3]
+	WORD $0x64bb00d4 // fmla z20.s, z6.s, z3.s[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a00093 // fmla z19.s, z4.s, z0.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000b2 // fmla z18.s, z5.s, z0.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000d1 // fmla z17.s, z6.s, z0.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a80093 // fmla z19.s, z4.s, z0.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800b2 // fmla z18.s, z5.s, z0.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800d1 // fmla z17.s, z6.s, z0.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b00093 // fmla z19.s, z4.s, z0.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000b2 // fmla z18.s, z5.s, z0.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000d1 // fmla z17.s, z6.s, z0.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b80093 // fmla z19.s, z4.s, z0.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800b2 // fmla z18.s, z5.s, z0.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800d1 // fmla z17.s, z6.s, z0.s[3]
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	WORD $0xa540a182 // ld1w {z2.s}, p0/z, [x12]
+	WORD $0xa541a183 // ld1w {z3.s}, p0/z, [x12, #1, mul vl]
+	WORD $0xa542a184 // ld1w {z4.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x65a0005f // fmla z31.s, p0/m, z2.s, z0.s
+	WORD $0x65a0007e // fmla z30.s, p0/m, z3.s, z0.s
+	WORD $0x65a0009d // fmla z29.s, p0/m, z4.s, z0.s
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x65a1005c // fmla z28.s, p0/m, z2.s, z1.s
+	WORD $0x65a1007b // fmla z27.s, p0/m, z3.s, z1.s
+	WORD $0x65a1009a // fmla z26.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x65a00059 // fmla z25.s, p0/m, z2.s, z0.s
+	WORD $0x65a00078 // fmla z24.s, p0/m, z3.s, z0.s
+	WORD $0x65a00097 // fmla z23.s, p0/m, z4.s, z0.s
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x65a10056 // fmla z22.s, p0/m, z2.s, z1.s
+	WORD $0x65a10075 // fmla z21.s, p0/m, z3.s, z1.s
+	WORD $0x65a10094 // fmla z20.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x65a00053 // fmla z19.s, p0/m, z2.s, z0.s
+	WORD $0x65a00072 // fmla z18.s, p0/m, z3.s, z0.s
+	WORD $0x65a00091 // fmla z17.s, p0/m, z4.s, z0.s
+	ADD R6, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1435,7 +1912,8 @@ l2:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1591,7 +2069,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1673,6 +2152,292 @@ rest:
 	WORD $0x64a90050 // fmla z16.s, z2.s, z1.s[1]
 	WORD $0x64a9006f // fmla z15.s, z3.s, z1.s[1]
 	WORD $0x64a9008e // fmla z14.s, z4.s, z1.s[1]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e670 // st1w {z16.s}, p1, [x19]
+	WORD $0xe541ea6f // st1w {z15.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32SVEh6x3vrows(p *kargs)
+TEXT ·f32SVEh6x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a670 // ld1w {z16.s}, p1/z, [x19]
+	WORD $0xa541aa6f // ld1w {z15.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l2:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a0009f // fmla z31.s, z4.s, z0.s[0]
+	WORD $0x64a1009c // fmla z28.s, z4.s, z1.s[0]
+	WORD $0x64a20099 // fmla z25.s, z4.s, z2.s[0]
+	WORD $0x64a30096 // fmla z22.s, z4.s, z3.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000be // fmla z30.s, z5.s, z0.s[0]
+	WORD $0x64a100bb // fmla z27.s, z5.s, z1.s[0]
+	WORD $0x64a200b8 // fmla z24.s, z5.s, z2.s[0]
+	WORD $0x64a300b5 // fmla z21.s, z5.s, z3.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000dd // fmla z29.s, z6.s, z0.s[0]
+	WORD $0x64a100da // fmla z26.s, z6.s, z1.s[0]
+	WORD $0x64a200d7 // fmla z23.s, z6.s, z2.s[0]
+	WORD $0x64a300d4 // fmla z20.s, z6.s, z3.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a8009f // fmla z31.s, z4.s, z0.s[1]
+	WORD $0x64a9009c // fmla z28.s, z4.s, z1.s[1]
+	WORD $0x64aa0099 // fmla z25.s, z4.s, z2.s[1]
+	WORD $0x64ab0096 // fmla z22.s, z4.s, z3.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800be // fmla z30.s, z5.s, z0.s[1]
+	WORD $0x64a900bb // fmla z27.s, z5.s, z1.s[1]
+	WORD $0x64aa00b8 // fmla z24.s, z5.s, z2.s[1]
+	WORD $0x64ab00b5 // fmla z21.s, z5.s, z3.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800dd // fmla z29.s, z6.s, z0.s[1]
+	WORD $0x64a900da // fmla z26.s, z6.s, z1.s[1]
+	WORD $0x64aa00d7 // fmla z23.s, z6.s, z2.s[1]
+	WORD $0x64ab00d4 // fmla z20.s, z6.s, z3.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b0009f // fmla z31.s, z4.s, z0.s[2]
+	WORD $0x64b1009c // fmla z28.s, z4.s, z1.s[2]
+	WORD $0x64b20099 // fmla z25.s, z4.s, z2.s[2]
+	WORD $0x64b30096 // fmla z22.s, z4.s, z3.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000be // fmla z30.s, z5.s, z0.s[2]
+	WORD $0x64b100bb // fmla z27.s, z5.s, z1.s[2]
+	WORD $0x64b200b8 // fmla z24.s, z5.s, z2.s[2]
+	WORD $0x64b300b5 // fmla z21.s, z5.s, z3.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000dd // fmla z29.s, z6.s, z0.s[2]
+	WORD $0x64b100da // fmla z26.s, z6.s, z1.s[2]
+	WORD $0x64b200d7 // fmla z23.s, z6.s, z2.s[2]
+	WORD $0x64b300d4 // fmla z20.s, z6.s, z3.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b8009f // fmla z31.s, z4.s, z0.s[3]
+	WORD $0x64b9009c // fmla z28.s, z4.s, z1.s[3]
+	WORD $0x64ba0099 // fmla z25.s, z4.s, z2.s[3]
+	WORD $0x64bb0096 // fmla z22.s, z4.s, z3.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800be // fmla z30.s, z5.s, z0.s[3]
+	WORD $0x64b900bb // fmla z27.s, z5.s, z1.s[3]
+	WORD $0x64ba00b8 // fmla z24.s, z5.s, z2.s[3]
+	WORD $0x64bb00b5 // fmla z21.s, z5.s, z3.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800dd // fmla z29.s, z6.s, z0.s[3]
+	WORD $0x64b900da // fmla z26.s, z6.s, z1.s[3]
+	WORD $0x64ba00d7 // fmla z23.s, z6.s, z2.s[3]
+	WORD $0x64bb00d4 // fmla z20.s, z6.s, z3.s[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002301 // ld1rqw {z1.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a00093 // fmla z19.s, z4.s, z0.s[0]
+	WORD $0x64a10090 // fmla z16.s, z4.s, z1.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000b2 // fmla z18.s, z5.s, z0.s[0]
+	WORD $0x64a100af // fmla z15.s, z5.s, z1.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000d1 // fmla z17.s, z6.s, z0.s[0]
+	WORD $0x64a100ce // fmla z14.s, z6.s, z1.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a80093 // fmla z19.s, z4.s, z0.s[1]
+	WORD $0x64a90090 // fmla z16.s, z4.s, z1.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800b2 // fmla z18.s, z5.s, z0.s[1]
+	WORD $0x64a900af // fmla z15.s, z5.s, z1.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800d1 // fmla z17.s, z6.s, z0.s[1]
+	WORD $0x64a900ce // fmla z14.s, z6.s, z1.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b00093 // fmla z19.s, z4.s, z0.s[2]
+	WORD $0x64b10090 // fmla z16.s, z4.s, z1.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000b2 // fmla z18.s, z5.s, z0.s[2]
+	WORD $0x64b100af // fmla z15.s, z5.s, z1.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000d1 // fmla z17.s, z6.s, z0.s[2]
+	WORD $0x64b100ce // fmla z14.s, z6.s, z1.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b80093 // fmla z19.s, z4.s, z0.s[3]
+	WORD $0x64b90090 // fmla z16.s, z4.s, z1.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800b2 // fmla z18.s, z5.s, z0.s[3]
+	WORD $0x64b900af // fmla z15.s, z5.s, z1.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800d1 // fmla z17.s, z6.s, z0.s[3]
+	WORD $0x64b900ce // fmla z14.s, z6.s, z1.s[3]
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	WORD $0xa540a182 // ld1w {z2.s}, p0/z, [x12]
+	WORD $0xa541a183 // ld1w {z3.s}, p0/z, [x12, #1, mul vl]
+	WORD $0xa542a184 // ld1w {z4.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x65a0005f // fmla z31.s, p0/m, z2.s, z0.s
+	WORD $0x65a0007e // fmla z30.s, p0/m, z3.s, z0.s
+	WORD $0x65a0009d // fmla z29.s, p0/m, z4.s, z0.s
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x65a1005c // fmla z28.s, p0/m, z2.s, z1.s
+	WORD $0x65a1007b // fmla z27.s, p0/m, z3.s, z1.s
+	WORD $0x65a1009a // fmla z26.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x65a00059 // fmla z25.s, p0/m, z2.s, z0.s
+	WORD $0x65a00078 // fmla z24.s, p0/m, z3.s, z0.s
+	WORD $0x65a00097 // fmla z23.s, p0/m, z4.s, z0.s
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x65a10056 // fmla z22.s, p0/m, z2.s, z1.s
+	WORD $0x65a10075 // fmla z21.s, p0/m, z3.s, z1.s
+	WORD $0x65a10094 // fmla z20.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x65a00053 // fmla z19.s, p0/m, z2.s, z0.s
+	WORD $0x65a00072 // fmla z18.s, p0/m, z3.s, z0.s
+	WORD $0x65a00091 // fmla z17.s, p0/m, z4.s, z0.s
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x65a10050 // fmla z16.s, p0/m, z2.s, z1.s
+	WORD $0x65a1006f // fmla z15.s, p0/m, z3.s, z1.s
+	WORD $0x65a1008e // fmla z14.s, p0/m, z4.s, z1.s
+	ADD R6, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -1801,7 +2566,8 @@ l2:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -1973,7 +2739,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2064,6 +2831,323 @@ rest:
 	WORD $0x64b1004d // fmla z13.s, z2.s, z1.s[2]
 	WORD $0x64b1006c // fmla z12.s, z3.s, z1.s[2]
 	WORD $0x64b1008b // fmla z11.s, z4.s, z1.s[2]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e670 // st1w {z16.s}, p1, [x19]
+	WORD $0xe541ea6f // st1w {z15.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6c // st1w {z12.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6b // st1w {z11.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32SVEh7x3vrows(p *kargs)
+TEXT ·f32SVEh7x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a670 // ld1w {z16.s}, p1/z, [x19]
+	WORD $0xa541aa6f // ld1w {z15.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6c // ld1w {z12.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6b // ld1w {z11.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+l2:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a0009f // fmla z31.s, z4.s, z0.s[0]
+	WORD $0x64a1009c // fmla z28.s, z4.s, z1.s[0]
+	WORD $0x64a20099 // fmla z25.s, z4.s, z2.s[0]
+	WORD $0x64a30096 // fmla z22.s, z4.s, z3.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000be // fmla z30.s, z5.s, z0.s[0]
+	WORD $0x64a100bb // fmla z27.s, z5.s, z1.s[0]
+	WORD $0x64a200b8 // fmla z24.s, z5.s, z2.s[0]
+	WORD $0x64a300b5 // fmla z21.s, z5.s, z3.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000dd // fmla z29.s, z6.s, z0.s[0]
+	WORD $0x64a100da // fmla z26.s, z6.s, z1.s[0]
+	WORD $0x64a200d7 // fmla z23.s, z6.s, z2.s[0]
+	WORD $0x64a300d4 // fmla z20.s, z6.s, z3.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a8009f // fmla z31.s, z4.s, z0.s[1]
+	WORD $0x64a9009c // fmla z28.s, z4.s, z1.s[1]
+	WORD $0x64aa0099 // fmla z25.s, z4.s, z2.s[1]
+	WORD $0x64ab0096 // fmla z22.s, z4.s, z3.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800be // fmla z30.s, z5.s, z0.s[1]
+	WORD $0x64a900bb // fmla z27.s, z5.s, z1.s[1]
+	WORD $0x64aa00b8 // fmla z24.s, z5.s, z2.s[1]
+	WORD $0x64ab00b5 // fmla z21.s, z5.s, z3.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800dd // fmla z29.s, z6.s, z0.s[1]
+	WORD $0x64a900da // fmla z26.s, z6.s, z1.s[1]
+	WORD $0x64aa00d7 // fmla z23.s, z6.s, z2.s[1]
+	WORD $0x64ab00d4 // fmla z20.s, z6.s, z3.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b0009f // fmla z31.s, z4.s, z0.s[2]
+	WORD $0x64b1009c // fmla z28.s, z4.s, z1.s[2]
+	WORD $0x64b20099 // fmla z25.s, z4.s, z2.s[2]
+	WORD $0x64b30096 // fmla z22.s, z4.s, z3.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000be // fmla z30.s, z5.s, z0.s[2]
+	WORD $0x64b100bb // fmla z27.s, z5.s, z1.s[2]
+	WORD $0x64b200b8 // fmla z24.s, z5.s, z2.s[2]
+	WORD $0x64b300b5 // fmla z21.s, z5.s, z3.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000dd // fmla z29.s, z6.s, z0.s[2]
+	WORD $0x64b100da // fmla z26.s, z6.s, z1.s[2]
+	WORD $0x64b200d7 // fmla z23.s, z6.s, z2.s[2]
+	WORD $0x64b300d4 // fmla z20.s, z6.s, z3.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b8009f // fmla z31.s, z4.s, z0.s[3]
+	WORD $0x64b9009c // fmla z28.s, z4.s, z1.s[3]
+	WORD $0x64ba0099 // fmla z25.s, z4.s, z2.s[3]
+	WORD $0x64bb0096 // fmla z22.s, z4.s, z3.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800be // fmla z30.s, z5.s, z0.s[3]
+	WORD $0x64b900bb // fmla z27.s, z5.s, z1.s[3]
+	WORD $0x64ba00b8 // fmla z24.s, z5.s, z2.s[3]
+	WORD $0x64bb00b5 // fmla z21.s, z5.s, z3.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800dd // fmla z29.s, z6.s, z0.s[3]
+	WORD $0x64b900da // fmla z26.s, z6.s, z1.s[3]
+	WORD $0x64ba00d7 // fmla z23.s, z6.s, z2.s[3]
+	WORD $0x64bb00d4 // fmla z20.s, z6.s, z3.s[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002301 // ld1rqw {z1.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0xa5002322 // ld1rqw {z2.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a00093 // fmla z19.s, z4.s, z0.s[0]
+	WORD $0x64a10090 // fmla z16.s, z4.s, z1.s[0]
+	WORD $0x64a2008d // fmla z13.s, z4.s, z2.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000b2 // fmla z18.s, z5.s, z0.s[0]
+	WORD $0x64a100af // fmla z15.s, z5.s, z1.s[0]
+	WORD $0x64a200ac // fmla z12.s, z5.s, z2.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000d1 // fmla z17.s, z6.s, z0.s[0]
+	WORD $0x64a100ce // fmla z14.s, z6.s, z1.s[0]
+	WORD $0x64a200cb // fmla z11.s, z6.s, z2.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a80093 // fmla z19.s, z4.s, z0.s[1]
+	WORD $0x64a90090 // fmla z16.s, z4.s, z1.s[1]
+	WORD $0x64aa008d // fmla z13.s, z4.s, z2.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800b2 // fmla z18.s, z5.s, z0.s[1]
+	WORD $0x64a900af // fmla z15.s, z5.s, z1.s[1]
+	WORD $0x64aa00ac // fmla z12.s, z5.s, z2.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800d1 // fmla z17.s, z6.s, z0.s[1]
+	WORD $0x64a900ce // fmla z14.s, z6.s, z1.s[1]
+	WORD $0x64aa00cb // fmla z11.s, z6.s, z2.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b00093 // fmla z19.s, z4.s, z0.s[2]
+	WORD $0x64b10090 // fmla z16.s, z4.s, z1.s[2]
+	WORD $0x64b2008d // fmla z13.s, z4.s, z2.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000b2 // fmla z18.s, z5.s, z0.s[2]
+	WORD $0x64b100af // fmla z15.s, z5.s, z1.s[2]
+	WORD $0x64b200ac // fmla z12.s, z5.s, z2.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000d1 // fmla z17.s, z6.s, z0.s[2]
+	WORD $0x64b100ce // fmla z14.s, z6.s, z1.s[2]
+	WORD $0x64b200cb // fmla z11.s, z6.s, z2.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b80093 // fmla z19.s, z4.s, z0.s[3]
+	WORD $0x64b90090 // fmla z16.s, z4.s, z1.s[3]
+	WORD $0x64ba008d // fmla z13.s, z4.s, z2.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800b2 // fmla z18.s, z5.s, z0.s[3]
+	WORD $0x64b900af // fmla z15.s, z5.s, z1.s[3]
+	WORD $0x64ba00ac // fmla z12.s, z5.s, z2.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800d1 // fmla z17.s, z6.s, z0.s[3]
+	WORD $0x64b900ce // fmla z14.s, z6.s, z1.s[3]
+	WORD $0x64ba00cb // fmla z11.s, z6.s, z2.s[3]
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	WORD $0xa540a182 // ld1w {z2.s}, p0/z, [x12]
+	WORD $0xa541a183 // ld1w {z3.s}, p0/z, [x12, #1, mul vl]
+	WORD $0xa542a184 // ld1w {z4.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x65a0005f // fmla z31.s, p0/m, z2.s, z0.s
+	WORD $0x65a0007e // fmla z30.s, p0/m, z3.s, z0.s
+	WORD $0x65a0009d // fmla z29.s, p0/m, z4.s, z0.s
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x65a1005c // fmla z28.s, p0/m, z2.s, z1.s
+	WORD $0x65a1007b // fmla z27.s, p0/m, z3.s, z1.s
+	WORD $0x65a1009a // fmla z26.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x65a00059 // fmla z25.s, p0/m, z2.s, z0.s
+	WORD $0x65a00078 // fmla z24.s, p0/m, z3.s, z0.s
+	WORD $0x65a00097 // fmla z23.s, p0/m, z4.s, z0.s
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x65a10056 // fmla z22.s, p0/m, z2.s, z1.s
+	WORD $0x65a10075 // fmla z21.s, p0/m, z3.s, z1.s
+	WORD $0x65a10094 // fmla z20.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x65a00053 // fmla z19.s, p0/m, z2.s, z0.s
+	WORD $0x65a00072 // fmla z18.s, p0/m, z3.s, z0.s
+	WORD $0x65a00091 // fmla z17.s, p0/m, z4.s, z0.s
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x65a10050 // fmla z16.s, p0/m, z2.s, z1.s
+	WORD $0x65a1006f // fmla z15.s, p0/m, z3.s, z1.s
+	WORD $0x65a1008e // fmla z14.s, p0/m, z4.s, z1.s
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x65a0004d // fmla z13.s, p0/m, z2.s, z0.s
+	WORD $0x65a0006c // fmla z12.s, p0/m, z3.s, z0.s
+	WORD $0x65a0008b // fmla z11.s, p0/m, z4.s, z0.s
+	ADD R6, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20
@@ -2204,7 +3288,8 @@ l2:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $1, R9, R13
+	MOVD R9, R13
+	SUBS $1, R13
 	BLT rest
 
 loop:
@@ -2392,7 +3477,8 @@ l1:
 l2:
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2492,6 +3578,354 @@ rest:
 	WORD $0x64b9004a // fmla z10.s, z2.s, z1.s[3]
 	WORD $0x64b90069 // fmla z9.s, z3.s, z1.s[3]
 	WORD $0x64b90088 // fmla z8.s, z4.s, z1.s[3]
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7e // st1w {z30.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7d // st1w {z29.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67c // st1w {z28.s}, p1, [x19]
+	WORD $0xe541ea7b // st1w {z27.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea78 // st1w {z24.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee77 // st1w {z23.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e676 // st1w {z22.s}, p1, [x19]
+	WORD $0xe541ea75 // st1w {z21.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea72 // st1w {z18.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee71 // st1w {z17.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e670 // st1w {z16.s}, p1, [x19]
+	WORD $0xe541ea6f // st1w {z15.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6c // st1w {z12.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6b // st1w {z11.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66a // st1w {z10.s}, p1, [x19]
+	WORD $0xe541ea69 // st1w {z9.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee68 // st1w {z8.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func f32SVEh8x3vrows(p *kargs)
+TEXT ·f32SVEh8x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7e // ld1w {z30.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7d // ld1w {z29.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67c // ld1w {z28.s}, p1/z, [x19]
+	WORD $0xa541aa7b // ld1w {z27.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa78 // ld1w {z24.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae77 // ld1w {z23.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a676 // ld1w {z22.s}, p1/z, [x19]
+	WORD $0xa541aa75 // ld1w {z21.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa72 // ld1w {z18.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae71 // ld1w {z17.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a670 // ld1w {z16.s}, p1/z, [x19]
+	WORD $0xa541aa6f // ld1w {z15.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6c // ld1w {z12.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6b // ld1w {z11.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66a // ld1w {z10.s}, p1/z, [x19]
+	WORD $0xa541aa69 // ld1w {z9.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae68 // ld1w {z8.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l2:
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002260 // ld1rqw {z0.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002281 // ld1rqw {z1.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0xa50022a2 // ld1rqw {z2.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c3 // ld1rqw {z3.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a0009f // fmla z31.s, z4.s, z0.s[0]
+	WORD $0x64a1009c // fmla z28.s, z4.s, z1.s[0]
+	WORD $0x64a20099 // fmla z25.s, z4.s, z2.s[0]
+	WORD $0x64a30096 // fmla z22.s, z4.s, z3.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000be // fmla z30.s, z5.s, z0.s[0]
+	WORD $0x64a100bb // fmla z27.s, z5.s, z1.s[0]
+	WORD $0x64a200b8 // fmla z24.s, z5.s, z2.s[0]
+	WORD $0x64a300b5 // fmla z21.s, z5.s, z3.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000dd // fmla z29.s, z6.s, z0.s[0]
+	WORD $0x64a100da // fmla z26.s, z6.s, z1.s[0]
+	WORD $0x64a200d7 // fmla z23.s, z6.s, z2.s[0]
+	WORD $0x64a300d4 // fmla z20.s, z6.s, z3.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a8009f // fmla z31.s, z4.s, z0.s[1]
+	WORD $0x64a9009c // fmla z28.s, z4.s, z1.s[1]
+	WORD $0x64aa0099 // fmla z25.s, z4.s, z2.s[1]
+	WORD $0x64ab0096 // fmla z22.s, z4.s, z3.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800be // fmla z30.s, z5.s, z0.s[1]
+	WORD $0x64a900bb // fmla z27.s, z5.s, z1.s[1]
+	WORD $0x64aa00b8 // fmla z24.s, z5.s, z2.s[1]
+	WORD $0x64ab00b5 // fmla z21.s, z5.s, z3.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800dd // fmla z29.s, z6.s, z0.s[1]
+	WORD $0x64a900da // fmla z26.s, z6.s, z1.s[1]
+	WORD $0x64aa00d7 // fmla z23.s, z6.s, z2.s[1]
+	WORD $0x64ab00d4 // fmla z20.s, z6.s, z3.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b0009f // fmla z31.s, z4.s, z0.s[2]
+	WORD $0x64b1009c // fmla z28.s, z4.s, z1.s[2]
+	WORD $0x64b20099 // fmla z25.s, z4.s, z2.s[2]
+	WORD $0x64b30096 // fmla z22.s, z4.s, z3.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000be // fmla z30.s, z5.s, z0.s[2]
+	WORD $0x64b100bb // fmla z27.s, z5.s, z1.s[2]
+	WORD $0x64b200b8 // fmla z24.s, z5.s, z2.s[2]
+	WORD $0x64b300b5 // fmla z21.s, z5.s, z3.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000dd // fmla z29.s, z6.s, z0.s[2]
+	WORD $0x64b100da // fmla z26.s, z6.s, z1.s[2]
+	WORD $0x64b200d7 // fmla z23.s, z6.s, z2.s[2]
+	WORD $0x64b300d4 // fmla z20.s, z6.s, z3.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b8009f // fmla z31.s, z4.s, z0.s[3]
+	WORD $0x64b9009c // fmla z28.s, z4.s, z1.s[3]
+	WORD $0x64ba0099 // fmla z25.s, z4.s, z2.s[3]
+	WORD $0x64bb0096 // fmla z22.s, z4.s, z3.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800be // fmla z30.s, z5.s, z0.s[3]
+	WORD $0x64b900bb // fmla z27.s, z5.s, z1.s[3]
+	WORD $0x64ba00b8 // fmla z24.s, z5.s, z2.s[3]
+	WORD $0x64bb00b5 // fmla z21.s, z5.s, z3.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800dd // fmla z29.s, z6.s, z0.s[3]
+	WORD $0x64b900da // fmla z26.s, z6.s, z1.s[3]
+	WORD $0x64ba00d7 // fmla z23.s, z6.s, z2.s[3]
+	WORD $0x64bb00d4 // fmla z20.s, z6.s, z3.s[3]
+	WORD $0xa50022e0 // ld1rqw {z0.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002301 // ld1rqw {z1.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0xa5002322 // ld1rqw {z2.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0xa5002343 // ld1rqw {z3.s}, p0/z, [x26]
+	ADD $16, R26
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x64a00093 // fmla z19.s, z4.s, z0.s[0]
+	WORD $0x64a10090 // fmla z16.s, z4.s, z1.s[0]
+	WORD $0x64a2008d // fmla z13.s, z4.s, z2.s[0]
+	WORD $0x64a3008a // fmla z10.s, z4.s, z3.s[0]
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x64a000b2 // fmla z18.s, z5.s, z0.s[0]
+	WORD $0x64a100af // fmla z15.s, z5.s, z1.s[0]
+	WORD $0x64a200ac // fmla z12.s, z5.s, z2.s[0]
+	WORD $0x64a300a9 // fmla z9.s, z5.s, z3.s[0]
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x64a000d1 // fmla z17.s, z6.s, z0.s[0]
+	WORD $0x64a100ce // fmla z14.s, z6.s, z1.s[0]
+	WORD $0x64a200cb // fmla z11.s, z6.s, z2.s[0]
+	WORD $0x64a300c8 // fmla z8.s, z6.s, z3.s[0]
+	WORD $0xa543a184 // ld1w {z4.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x64a80093 // fmla z19.s, z4.s, z0.s[1]
+	WORD $0x64a90090 // fmla z16.s, z4.s, z1.s[1]
+	WORD $0x64aa008d // fmla z13.s, z4.s, z2.s[1]
+	WORD $0x64ab008a // fmla z10.s, z4.s, z3.s[1]
+	WORD $0xa544a185 // ld1w {z5.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x64a800b2 // fmla z18.s, z5.s, z0.s[1]
+	WORD $0x64a900af // fmla z15.s, z5.s, z1.s[1]
+	WORD $0x64aa00ac // fmla z12.s, z5.s, z2.s[1]
+	WORD $0x64ab00a9 // fmla z9.s, z5.s, z3.s[1]
+	WORD $0xa545a186 // ld1w {z6.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x64a800d1 // fmla z17.s, z6.s, z0.s[1]
+	WORD $0x64a900ce // fmla z14.s, z6.s, z1.s[1]
+	WORD $0x64aa00cb // fmla z11.s, z6.s, z2.s[1]
+	WORD $0x64ab00c8 // fmla z8.s, z6.s, z3.s[1]
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x64b00093 // fmla z19.s, z4.s, z0.s[2]
+	WORD $0x64b10090 // fmla z16.s, z4.s, z1.s[2]
+	WORD $0x64b2008d // fmla z13.s, z4.s, z2.s[2]
+	WORD $0x64b3008a // fmla z10.s, z4.s, z3.s[2]
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x64b000b2 // fmla z18.s, z5.s, z0.s[2]
+	WORD $0x64b100af // fmla z15.s, z5.s, z1.s[2]
+	WORD $0x64b200ac // fmla z12.s, z5.s, z2.s[2]
+	WORD $0x64b300a9 // fmla z9.s, z5.s, z3.s[2]
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x64b000d1 // fmla z17.s, z6.s, z0.s[2]
+	WORD $0x64b100ce // fmla z14.s, z6.s, z1.s[2]
+	WORD $0x64b200cb // fmla z11.s, z6.s, z2.s[2]
+	WORD $0x64b300c8 // fmla z8.s, z6.s, z3.s[2]
+	WORD $0xa543a224 // ld1w {z4.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x64b80093 // fmla z19.s, z4.s, z0.s[3]
+	WORD $0x64b90090 // fmla z16.s, z4.s, z1.s[3]
+	WORD $0x64ba008d // fmla z13.s, z4.s, z2.s[3]
+	WORD $0x64bb008a // fmla z10.s, z4.s, z3.s[3]
+	WORD $0xa544a225 // ld1w {z5.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x64b800b2 // fmla z18.s, z5.s, z0.s[3]
+	WORD $0x64b900af // fmla z15.s, z5.s, z1.s[3]
+	WORD $0x64ba00ac // fmla z12.s, z5.s, z2.s[3]
+	WORD $0x64bb00a9 // fmla z9.s, z5.s, z3.s[3]
+	WORD $0xa545a226 // ld1w {z6.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x64b800d1 // fmla z17.s, z6.s, z0.s[3]
+	WORD $0x64b900ce // fmla z14.s, z6.s, z1.s[3]
+	WORD $0x64ba00cb // fmla z11.s, z6.s, z2.s[3]
+	WORD $0x64bb00c8 // fmla z8.s, z6.s, z3.s[3]
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $1, R13
+	BLT rest
+
+loop:
+	WORD $0xa540a182 // ld1w {z2.s}, p0/z, [x12]
+	WORD $0xa541a183 // ld1w {z3.s}, p0/z, [x12, #1, mul vl]
+	WORD $0xa542a184 // ld1w {z4.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x8540c260 // ld1rw {z0.s}, p0/z, [x19]
+	ADD R5, R19
+	WORD $0x65a0005f // fmla z31.s, p0/m, z2.s, z0.s
+	WORD $0x65a0007e // fmla z30.s, p0/m, z3.s, z0.s
+	WORD $0x65a0009d // fmla z29.s, p0/m, z4.s, z0.s
+	WORD $0x8540c281 // ld1rw {z1.s}, p0/z, [x20]
+	ADD R5, R20
+	WORD $0x65a1005c // fmla z28.s, p0/m, z2.s, z1.s
+	WORD $0x65a1007b // fmla z27.s, p0/m, z3.s, z1.s
+	WORD $0x65a1009a // fmla z26.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	ADD R5, R21
+	WORD $0x65a00059 // fmla z25.s, p0/m, z2.s, z0.s
+	WORD $0x65a00078 // fmla z24.s, p0/m, z3.s, z0.s
+	WORD $0x65a00097 // fmla z23.s, p0/m, z4.s, z0.s
+	WORD $0x8540c2c1 // ld1rw {z1.s}, p0/z, [x22]
+	ADD R5, R22
+	WORD $0x65a10056 // fmla z22.s, p0/m, z2.s, z1.s
+	WORD $0x65a10075 // fmla z21.s, p0/m, z3.s, z1.s
+	WORD $0x65a10094 // fmla z20.s, p0/m, z4.s, z1.s
+	WORD $0x8540c2e0 // ld1rw {z0.s}, p0/z, [x23]
+	ADD R5, R23
+	WORD $0x65a00053 // fmla z19.s, p0/m, z2.s, z0.s
+	WORD $0x65a00072 // fmla z18.s, p0/m, z3.s, z0.s
+	WORD $0x65a00091 // fmla z17.s, p0/m, z4.s, z0.s
+	WORD $0x8540c301 // ld1rw {z1.s}, p0/z, [x24]
+	ADD R5, R24
+	WORD $0x65a10050 // fmla z16.s, p0/m, z2.s, z1.s
+	WORD $0x65a1006f // fmla z15.s, p0/m, z3.s, z1.s
+	WORD $0x65a1008e // fmla z14.s, p0/m, z4.s, z1.s
+	WORD $0x8540c320 // ld1rw {z0.s}, p0/z, [x25]
+	ADD R5, R25
+	WORD $0x65a0004d // fmla z13.s, p0/m, z2.s, z0.s
+	WORD $0x65a0006c // fmla z12.s, p0/m, z3.s, z0.s
+	WORD $0x65a0008b // fmla z11.s, p0/m, z4.s, z0.s
+	WORD $0x8540c341 // ld1rw {z1.s}, p0/z, [x26]
+	ADD R5, R26
+	WORD $0x65a1004a // fmla z10.s, p0/m, z2.s, z1.s
+	WORD $0x65a10069 // fmla z9.s, p0/m, z3.s, z1.s
+	WORD $0x65a10088 // fmla z8.s, p0/m, z4.s, z1.s
+	ADD R6, R12
+	SUBS $1, R13
+	BGE loop
+
+rest:
 done:
 	MOVD R3, R17
 	MOVD R8, R20

@@ -25,6 +25,15 @@ var mat8NEONfast = [9]func(*kargs){
 	8: mat8NEONh8x12fast,
 }
 
+// mat8NEONrows read A along its rows, and a packed B.
+var mat8NEONrows = [9]func(*kargs){
+	4: mat8NEONh4x12rows,
+	5: mat8NEONh5x12rows,
+	6: mat8NEONh6x12rows,
+	7: mat8NEONh7x12rows,
+	8: mat8NEONh8x12rows,
+}
+
 // mat8NEONwide compute several panels at once.
 var mat8NEONwide = [9]func(*kargs){
 	1: mat8NEONh1x48,
@@ -72,6 +81,11 @@ func mat8NEONh4x12(p *kargs)
 //go:noescape
 func mat8NEONh4x12fast(p *kargs)
 
+// mat8NEONh4x12rows multiplies 4 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8NEONh4x12rows(p *kargs)
+
 // mat8NEONh5x12 multiplies 5 rows by 12 columns a step.
 //
 //go:noescape
@@ -81,6 +95,11 @@ func mat8NEONh5x12(p *kargs)
 //
 //go:noescape
 func mat8NEONh5x12fast(p *kargs)
+
+// mat8NEONh5x12rows multiplies 5 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8NEONh5x12rows(p *kargs)
 
 // mat8NEONh6x12 multiplies 6 rows by 12 columns a step.
 //
@@ -92,6 +111,11 @@ func mat8NEONh6x12(p *kargs)
 //go:noescape
 func mat8NEONh6x12fast(p *kargs)
 
+// mat8NEONh6x12rows multiplies 6 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8NEONh6x12rows(p *kargs)
+
 // mat8NEONh7x12 multiplies 7 rows by 12 columns a step.
 //
 //go:noescape
@@ -102,6 +126,11 @@ func mat8NEONh7x12(p *kargs)
 //go:noescape
 func mat8NEONh7x12fast(p *kargs)
 
+// mat8NEONh7x12rows multiplies 7 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8NEONh7x12rows(p *kargs)
+
 // mat8NEONh8x12 multiplies 8 rows by 12 columns a step.
 //
 //go:noescape
@@ -111,3 +140,8 @@ func mat8NEONh8x12(p *kargs)
 //
 //go:noescape
 func mat8NEONh8x12fast(p *kargs)
+
+// mat8NEONh8x12rows multiplies 8 rows by 12 columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8NEONh8x12rows(p *kargs)

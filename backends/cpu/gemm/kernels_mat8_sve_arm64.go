@@ -25,6 +25,15 @@ var mat8SVEfast = [9]func(*kargs){
 	8: mat8SVEh8x3vfast,
 }
 
+// mat8SVErows read A along its rows, and a packed B.
+var mat8SVErows = [9]func(*kargs){
+	4: mat8SVEh4x3vrows,
+	5: mat8SVEh5x3vrows,
+	6: mat8SVEh6x3vrows,
+	7: mat8SVEh7x3vrows,
+	8: mat8SVEh8x3vrows,
+}
+
 // mat8SVEwide compute several panels at once.
 var mat8SVEwide = [9]func(*kargs){
 	1: mat8SVEh1x12v,
@@ -72,6 +81,11 @@ func mat8SVEh4x3v(p *kargs)
 //go:noescape
 func mat8SVEh4x3vfast(p *kargs)
 
+// mat8SVEh4x3vrows multiplies 4 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8SVEh4x3vrows(p *kargs)
+
 // mat8SVEh5x3v multiplies 5 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -81,6 +95,11 @@ func mat8SVEh5x3v(p *kargs)
 //
 //go:noescape
 func mat8SVEh5x3vfast(p *kargs)
+
+// mat8SVEh5x3vrows multiplies 5 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8SVEh5x3vrows(p *kargs)
 
 // mat8SVEh6x3v multiplies 6 rows by 3 vectors of columns a step.
 //
@@ -92,6 +111,11 @@ func mat8SVEh6x3v(p *kargs)
 //go:noescape
 func mat8SVEh6x3vfast(p *kargs)
 
+// mat8SVEh6x3vrows multiplies 6 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8SVEh6x3vrows(p *kargs)
+
 // mat8SVEh7x3v multiplies 7 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -102,6 +126,11 @@ func mat8SVEh7x3v(p *kargs)
 //go:noescape
 func mat8SVEh7x3vfast(p *kargs)
 
+// mat8SVEh7x3vrows multiplies 7 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8SVEh7x3vrows(p *kargs)
+
 // mat8SVEh8x3v multiplies 8 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -111,3 +140,8 @@ func mat8SVEh8x3v(p *kargs)
 //
 //go:noescape
 func mat8SVEh8x3vfast(p *kargs)
+
+// mat8SVEh8x3vrows multiplies 8 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func mat8SVEh8x3vrows(p *kargs)

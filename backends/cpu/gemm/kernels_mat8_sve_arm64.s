@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -85,7 +85,8 @@ l4:
 	WORD $0x0460301b // mov z27.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -317,7 +318,8 @@ l4:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -597,7 +599,8 @@ l4:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -880,7 +883,8 @@ l4:
 	ADD R7, R15, R16
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1208,7 +1212,8 @@ l4:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1492,7 +1497,8 @@ l4:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1802,7 +1808,8 @@ l4:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2052,7 +2059,8 @@ l4:
 	WORD $0x04603015 // mov z21.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2141,6 +2149,321 @@ done:
 	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
 	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func mat8SVEh4x3vrows(p *kargs)
+TEXT ·mat8SVEh4x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+l4:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049859 // smmla z25.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059858 // smmla z24.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069857 // smmla z23.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079856 // smmla z22.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049855 // smmla z21.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059854 // smmla z20.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x4504983f // smmla z31.s, z1.b, z4.b
+	WORD $0x45049879 // smmla z25.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x4505983e // smmla z30.s, z1.b, z5.b
+	WORD $0x45059878 // smmla z24.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x4506983d // smmla z29.s, z1.b, z6.b
+	WORD $0x45069877 // smmla z23.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x4507983c // smmla z28.s, z1.b, z7.b
+	WORD $0x45079876 // smmla z22.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504983b // smmla z27.s, z1.b, z4.b
+	WORD $0x45049875 // smmla z21.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505983a // smmla z26.s, z1.b, z5.b
+	WORD $0x45059874 // smmla z20.s, z3.b, z5.b
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
 	ADD R20, R19
 	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
 	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
@@ -2311,7 +2634,8 @@ l4:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2623,7 +2947,8 @@ l4:
 	WORD $0x0460300f // mov z15.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2739,6 +3064,412 @@ done:
 	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
 	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func mat8SVEh5x3vrows(p *kargs)
+TEXT ·mat8SVEh5x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+l4:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	VEOR V16.B16, V16.B16, V16.B16
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049859 // smmla z25.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059858 // smmla z24.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069857 // smmla z23.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079856 // smmla z22.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049855 // smmla z21.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059854 // smmla z20.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x4504983f // smmla z31.s, z1.b, z4.b
+	WORD $0x45049879 // smmla z25.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x4505983e // smmla z30.s, z1.b, z5.b
+	WORD $0x45059878 // smmla z24.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x4506983d // smmla z29.s, z1.b, z6.b
+	WORD $0x45069877 // smmla z23.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x4507983c // smmla z28.s, z1.b, z7.b
+	WORD $0x45079876 // smmla z22.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504983b // smmla z27.s, z1.b, z4.b
+	WORD $0x45049875 // smmla z21.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505983a // smmla z26.s, z1.b, z5.b
+	WORD $0x45059874 // smmla z20.s, z3.b, z5.b
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0x05e47080 // trn1 z0.d, z4.d, z4.d
+	WORD $0x05e47481 // trn2 z1.d, z4.d, z4.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x45049813 // smmla z19.s, z0.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x45059812 // smmla z18.s, z0.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x45069811 // smmla z17.s, z0.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x45079810 // smmla z16.s, z0.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504980f // smmla z15.s, z0.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505980e // smmla z14.s, z0.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x45049833 // smmla z19.s, z1.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x45059832 // smmla z18.s, z1.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x45069831 // smmla z17.s, z1.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x45079830 // smmla z16.s, z1.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504982f // smmla z15.s, z1.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505982e // smmla z14.s, z1.b, z5.b
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VDUP V2.D[0], V2.D2
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VDUP V2.D[0], V2.D2
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
 	ADD R20, R19
 	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
 	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
@@ -2940,7 +3671,8 @@ l4:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3314,7 +4046,8 @@ l4:
 	WORD $0x04603009 // mov z9.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3465,6 +4198,434 @@ done:
 	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
 	WORD $0xe541ea6b // st1w {z11.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee69 // st1w {z9.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func mat8SVEh6x3vrows(p *kargs)
+TEXT ·mat8SVEh6x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a672 // ld1w {z18.s}, p1/z, [x19]
+	WORD $0xa541aa70 // ld1w {z16.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+	WORD $0x8545c2a0 // ld1rw {z0.s}, p0/z, [x21, #20]
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00210 // add z16.s, z16.s, z0.s
+	WORD $0x04a001ce // add z14.s, z14.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0x04814010 // mla z16.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+	WORD $0x0481400e // mla z14.s, p0/m, z0.s, z1.s
+l4:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049859 // smmla z25.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059858 // smmla z24.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069857 // smmla z23.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079856 // smmla z22.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049855 // smmla z21.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059854 // smmla z20.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x4504983f // smmla z31.s, z1.b, z4.b
+	WORD $0x45049879 // smmla z25.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x4505983e // smmla z30.s, z1.b, z5.b
+	WORD $0x45059878 // smmla z24.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x4506983d // smmla z29.s, z1.b, z6.b
+	WORD $0x45069877 // smmla z23.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x4507983c // smmla z28.s, z1.b, z7.b
+	WORD $0x45079876 // smmla z22.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504983b // smmla z27.s, z1.b, z4.b
+	WORD $0x45049875 // smmla z21.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505983a // smmla z26.s, z1.b, z5.b
+	WORD $0x45059874 // smmla z20.s, z3.b, z5.b
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002305 // ld1rqw {z5.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x45049813 // smmla z19.s, z0.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x45059812 // smmla z18.s, z0.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x45069811 // smmla z17.s, z0.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x45079810 // smmla z16.s, z0.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504980f // smmla z15.s, z0.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505980e // smmla z14.s, z0.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x45049833 // smmla z19.s, z1.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x45059832 // smmla z18.s, z1.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x45069831 // smmla z17.s, z1.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x45079830 // smmla z16.s, z1.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504982f // smmla z15.s, z1.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505982e // smmla z14.s, z1.b, z5.b
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
+	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
 	SUBS $1, R10
 	BEQ end
 	ADD R7, R2
@@ -3670,7 +4831,8 @@ l4:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -4063,7 +5225,8 @@ l4:
 	WORD $0x04603009 // mov z9.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -4218,6 +5381,513 @@ done:
 	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
 	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func mat8SVEh7x3vrows(p *kargs)
+TEXT ·mat8SVEh7x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a672 // ld1w {z18.s}, p1/z, [x19]
+	WORD $0xa541aa70 // ld1w {z16.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6b // ld1w {z11.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae69 // ld1w {z9.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V9.B16, V9.B16, V9.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+	WORD $0x8545c2a0 // ld1rw {z0.s}, p0/z, [x21, #20]
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00210 // add z16.s, z16.s, z0.s
+	WORD $0x04a001ce // add z14.s, z14.s, z0.s
+	WORD $0x8546c2a0 // ld1rw {z0.s}, p0/z, [x21, #24]
+	WORD $0x04a001ad // add z13.s, z13.s, z0.s
+	WORD $0x04a0016b // add z11.s, z11.s, z0.s
+	WORD $0x04a00129 // add z9.s, z9.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0x0481400d // mla z13.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0x04814010 // mla z16.s, p0/m, z0.s, z1.s
+	WORD $0x0481400b // mla z11.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+	WORD $0x0481400e // mla z14.s, p0/m, z0.s, z1.s
+	WORD $0x04814009 // mla z9.s, p0/m, z0.s, z1.s
+l4:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	VEOR V12.B16, V12.B16, V12.B16
+	WORD $0x05ec61a0 // zip1 z0.d, z13.d, z12.d
+	WORD $0x05ec65ac // zip2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x05ea6160 // zip1 z0.d, z11.d, z10.d
+	WORD $0x05ea656a // zip2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	VEOR V8.B16, V8.B16, V8.B16
+	WORD $0x05e86120 // zip1 z0.d, z9.d, z8.d
+	WORD $0x05e86528 // zip2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049859 // smmla z25.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059858 // smmla z24.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069857 // smmla z23.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079856 // smmla z22.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049855 // smmla z21.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059854 // smmla z20.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x4504983f // smmla z31.s, z1.b, z4.b
+	WORD $0x45049879 // smmla z25.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x4505983e // smmla z30.s, z1.b, z5.b
+	WORD $0x45059878 // smmla z24.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x4506983d // smmla z29.s, z1.b, z6.b
+	WORD $0x45069877 // smmla z23.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x4507983c // smmla z28.s, z1.b, z7.b
+	WORD $0x45079876 // smmla z22.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504983b // smmla z27.s, z1.b, z4.b
+	WORD $0x45049875 // smmla z21.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505983a // smmla z26.s, z1.b, z5.b
+	WORD $0x45059874 // smmla z20.s, z3.b, z5.b
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002305 // ld1rqw {z5.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa5002326 // ld1rqw {z6.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0x05e670c2 // trn1 z2.d, z6.d, z6.d
+	WORD $0x05e674c3 // trn2 z3.d, z6.d, z6.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x45049813 // smmla z19.s, z0.b, z4.b
+	WORD $0x4504984d // smmla z13.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x45059812 // smmla z18.s, z0.b, z5.b
+	WORD $0x4505984c // smmla z12.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x45069811 // smmla z17.s, z0.b, z6.b
+	WORD $0x4506984b // smmla z11.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x45079810 // smmla z16.s, z0.b, z7.b
+	WORD $0x4507984a // smmla z10.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504980f // smmla z15.s, z0.b, z4.b
+	WORD $0x45049849 // smmla z9.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505980e // smmla z14.s, z0.b, z5.b
+	WORD $0x45059848 // smmla z8.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x45049833 // smmla z19.s, z1.b, z4.b
+	WORD $0x4504986d // smmla z13.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x45059832 // smmla z18.s, z1.b, z5.b
+	WORD $0x4505986c // smmla z12.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x45069831 // smmla z17.s, z1.b, z6.b
+	WORD $0x4506986b // smmla z11.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x45079830 // smmla z16.s, z1.b, z7.b
+	WORD $0x4507986a // smmla z10.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504982f // smmla z15.s, z1.b, z4.b
+	WORD $0x45049869 // smmla z9.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505982e // smmla z14.s, z1.b, z5.b
+	WORD $0x45059868 // smmla z8.s, z3.b, z5.b
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R25), V3.S[1]
+	ADD R5, R25
+	VDUP V3.D[0], V3.D2
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0x4504986d // smmla z13.s, z3.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0x4505986c // smmla z12.s, z3.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0x4506986b // smmla z11.s, z3.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0x4507986a // smmla z10.s, z3.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0x45049869 // smmla z9.s, z3.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+	WORD $0x45059868 // smmla z8.s, z3.b, z5.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VEOR V3.B16, V3.B16, V3.B16
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VDUP V3.D[0], V3.D2
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0x4504986d // smmla z13.s, z3.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0x4505986c // smmla z12.s, z3.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0x4506986b // smmla z11.s, z3.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0x4507986a // smmla z10.s, z3.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0x45049869 // smmla z9.s, z3.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+	WORD $0x45059868 // smmla z8.s, z3.b, z5.b
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	WORD $0x05ec69a0 // uzp1 z0.d, z13.d, z12.d
+	WORD $0x05ec6dac // uzp2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	WORD $0x05ea6960 // uzp1 z0.d, z11.d, z10.d
+	WORD $0x05ea6d6a // uzp2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	WORD $0x05e86920 // uzp1 z0.d, z9.d, z8.d
+	WORD $0x05e86d28 // uzp2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
+	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6b // st1w {z11.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee69 // st1w {z9.s}, p3, [x19, #2, mul vl]
 	SUBS $1, R10
 	BEQ end
 	ADD R7, R2
@@ -4435,7 +6105,8 @@ l4:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -4847,7 +6518,8 @@ l4:
 	WORD $0x04603009 // mov z9.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -5002,6 +6674,535 @@ done:
 	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
 	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66c // st1w {z12.s}, p1, [x19]
+	WORD $0xe541ea6a // st1w {z10.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee68 // st1w {z8.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	MOVD 96(R0), R21
+	CBZ R21, l5
+	WORD $0x04355075 // addvl x21, x21, #3
+	MOVD R21, 96(R0)
+l5:
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func mat8SVEh8x3vrows(p *kargs)
+TEXT ·mat8SVEh8x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a672 // ld1w {z18.s}, p1/z, [x19]
+	WORD $0xa541aa70 // ld1w {z16.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6b // ld1w {z11.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae69 // ld1w {z9.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66c // ld1w {z12.s}, p1/z, [x19]
+	WORD $0xa541aa6a // ld1w {z10.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae68 // ld1w {z8.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l2:
+	MOVD 112(R0), R21
+	CBZ R21, l3
+	WORD $0x8540c2a0 // ld1rw {z0.s}, p0/z, [x21]
+	WORD $0x04a003ff // add z31.s, z31.s, z0.s
+	WORD $0x04a003bd // add z29.s, z29.s, z0.s
+	WORD $0x04a0037b // add z27.s, z27.s, z0.s
+	WORD $0x8541c2a0 // ld1rw {z0.s}, p0/z, [x21, #4]
+	WORD $0x04a003de // add z30.s, z30.s, z0.s
+	WORD $0x04a0039c // add z28.s, z28.s, z0.s
+	WORD $0x04a0035a // add z26.s, z26.s, z0.s
+	WORD $0x8542c2a0 // ld1rw {z0.s}, p0/z, [x21, #8]
+	WORD $0x04a00339 // add z25.s, z25.s, z0.s
+	WORD $0x04a002f7 // add z23.s, z23.s, z0.s
+	WORD $0x04a002b5 // add z21.s, z21.s, z0.s
+	WORD $0x8543c2a0 // ld1rw {z0.s}, p0/z, [x21, #12]
+	WORD $0x04a00318 // add z24.s, z24.s, z0.s
+	WORD $0x04a002d6 // add z22.s, z22.s, z0.s
+	WORD $0x04a00294 // add z20.s, z20.s, z0.s
+	WORD $0x8544c2a0 // ld1rw {z0.s}, p0/z, [x21, #16]
+	WORD $0x04a00273 // add z19.s, z19.s, z0.s
+	WORD $0x04a00231 // add z17.s, z17.s, z0.s
+	WORD $0x04a001ef // add z15.s, z15.s, z0.s
+	WORD $0x8545c2a0 // ld1rw {z0.s}, p0/z, [x21, #20]
+	WORD $0x04a00252 // add z18.s, z18.s, z0.s
+	WORD $0x04a00210 // add z16.s, z16.s, z0.s
+	WORD $0x04a001ce // add z14.s, z14.s, z0.s
+	WORD $0x8546c2a0 // ld1rw {z0.s}, p0/z, [x21, #24]
+	WORD $0x04a001ad // add z13.s, z13.s, z0.s
+	WORD $0x04a0016b // add z11.s, z11.s, z0.s
+	WORD $0x04a00129 // add z9.s, z9.s, z0.s
+	WORD $0x8547c2a0 // ld1rw {z0.s}, p0/z, [x21, #28]
+	WORD $0x04a0018c // add z12.s, z12.s, z0.s
+	WORD $0x04a0014a // add z10.s, z10.s, z0.s
+	WORD $0x04a00108 // add z8.s, z8.s, z0.s
+l3:
+	MOVD 104(R0), R21
+	CBZ R21, l4
+	WORD $0x05a03aa0 // mov z0.s, w21
+	MOVD 96(R0), R22
+	WORD $0xa540a2c1 // ld1w {z1.s}, p0/z, [x22]
+	WORD $0x0481401f // mla z31.s, p0/m, z0.s, z1.s
+	WORD $0x0481401e // mla z30.s, p0/m, z0.s, z1.s
+	WORD $0x04814019 // mla z25.s, p0/m, z0.s, z1.s
+	WORD $0x04814018 // mla z24.s, p0/m, z0.s, z1.s
+	WORD $0x04814013 // mla z19.s, p0/m, z0.s, z1.s
+	WORD $0x04814012 // mla z18.s, p0/m, z0.s, z1.s
+	WORD $0x0481400d // mla z13.s, p0/m, z0.s, z1.s
+	WORD $0x0481400c // mla z12.s, p0/m, z0.s, z1.s
+	WORD $0xa541a2c1 // ld1w {z1.s}, p0/z, [x22, #1, mul vl]
+	WORD $0x0481401d // mla z29.s, p0/m, z0.s, z1.s
+	WORD $0x0481401c // mla z28.s, p0/m, z0.s, z1.s
+	WORD $0x04814017 // mla z23.s, p0/m, z0.s, z1.s
+	WORD $0x04814016 // mla z22.s, p0/m, z0.s, z1.s
+	WORD $0x04814011 // mla z17.s, p0/m, z0.s, z1.s
+	WORD $0x04814010 // mla z16.s, p0/m, z0.s, z1.s
+	WORD $0x0481400b // mla z11.s, p0/m, z0.s, z1.s
+	WORD $0x0481400a // mla z10.s, p0/m, z0.s, z1.s
+	WORD $0xa542a2c1 // ld1w {z1.s}, p0/z, [x22, #2, mul vl]
+	WORD $0x0481401b // mla z27.s, p0/m, z0.s, z1.s
+	WORD $0x0481401a // mla z26.s, p0/m, z0.s, z1.s
+	WORD $0x04814015 // mla z21.s, p0/m, z0.s, z1.s
+	WORD $0x04814014 // mla z20.s, p0/m, z0.s, z1.s
+	WORD $0x0481400f // mla z15.s, p0/m, z0.s, z1.s
+	WORD $0x0481400e // mla z14.s, p0/m, z0.s, z1.s
+	WORD $0x04814009 // mla z9.s, p0/m, z0.s, z1.s
+	WORD $0x04814008 // mla z8.s, p0/m, z0.s, z1.s
+l4:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	WORD $0x05ec61a0 // zip1 z0.d, z13.d, z12.d
+	WORD $0x05ec65ac // zip2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	WORD $0x05ea6160 // zip1 z0.d, z11.d, z10.d
+	WORD $0x05ea656a // zip2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	WORD $0x05e86120 // zip1 z0.d, z9.d, z8.d
+	WORD $0x05e86528 // zip2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049859 // smmla z25.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059858 // smmla z24.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069857 // smmla z23.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079856 // smmla z22.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049855 // smmla z21.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059854 // smmla z20.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x4504983f // smmla z31.s, z1.b, z4.b
+	WORD $0x45049879 // smmla z25.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x4505983e // smmla z30.s, z1.b, z5.b
+	WORD $0x45059878 // smmla z24.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x4506983d // smmla z29.s, z1.b, z6.b
+	WORD $0x45069877 // smmla z23.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x4507983c // smmla z28.s, z1.b, z7.b
+	WORD $0x45079876 // smmla z22.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504983b // smmla z27.s, z1.b, z4.b
+	WORD $0x45049875 // smmla z21.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505983a // smmla z26.s, z1.b, z5.b
+	WORD $0x45059874 // smmla z20.s, z3.b, z5.b
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002305 // ld1rqw {z5.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa5002326 // ld1rqw {z6.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0xa5002347 // ld1rqw {z7.s}, p0/z, [x26]
+	ADD $16, R26
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x45049813 // smmla z19.s, z0.b, z4.b
+	WORD $0x4504984d // smmla z13.s, z2.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x45059812 // smmla z18.s, z0.b, z5.b
+	WORD $0x4505984c // smmla z12.s, z2.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x45069811 // smmla z17.s, z0.b, z6.b
+	WORD $0x4506984b // smmla z11.s, z2.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x45079810 // smmla z16.s, z0.b, z7.b
+	WORD $0x4507984a // smmla z10.s, z2.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504980f // smmla z15.s, z0.b, z4.b
+	WORD $0x45049849 // smmla z9.s, z2.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505980e // smmla z14.s, z0.b, z5.b
+	WORD $0x45059848 // smmla z8.s, z2.b, z5.b
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x45049833 // smmla z19.s, z1.b, z4.b
+	WORD $0x4504986d // smmla z13.s, z3.b, z4.b
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x45059832 // smmla z18.s, z1.b, z5.b
+	WORD $0x4505986c // smmla z12.s, z3.b, z5.b
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x45069831 // smmla z17.s, z1.b, z6.b
+	WORD $0x4506986b // smmla z11.s, z3.b, z6.b
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x45079830 // smmla z16.s, z1.b, z7.b
+	WORD $0x4507986a // smmla z10.s, z3.b, z7.b
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x4504982f // smmla z15.s, z1.b, z4.b
+	WORD $0x45049869 // smmla z9.s, z3.b, z4.b
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x4505982e // smmla z14.s, z1.b, z5.b
+	WORD $0x45059868 // smmla z8.s, z3.b, z5.b
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R25), V3.S[1]
+	ADD R5, R25
+	VLD1 (R26), V3.S[2]
+	ADD R5, R26
+	VLD1 (R26), V3.S[3]
+	ADD R5, R26
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0x4504986d // smmla z13.s, z3.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0x4505986c // smmla z12.s, z3.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0x4506986b // smmla z11.s, z3.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0x4507986a // smmla z10.s, z3.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0x45049869 // smmla z9.s, z3.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+	WORD $0x45059868 // smmla z8.s, z3.b, z5.b
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VEOR V3.B16, V3.B16, V3.B16
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R26), V3.S[2]
+	ADD R5, R26
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x4504981f // smmla z31.s, z0.b, z4.b
+	WORD $0x45049839 // smmla z25.s, z1.b, z4.b
+	WORD $0x45049853 // smmla z19.s, z2.b, z4.b
+	WORD $0x4504986d // smmla z13.s, z3.b, z4.b
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x4505981e // smmla z30.s, z0.b, z5.b
+	WORD $0x45059838 // smmla z24.s, z1.b, z5.b
+	WORD $0x45059852 // smmla z18.s, z2.b, z5.b
+	WORD $0x4505986c // smmla z12.s, z3.b, z5.b
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x4506981d // smmla z29.s, z0.b, z6.b
+	WORD $0x45069837 // smmla z23.s, z1.b, z6.b
+	WORD $0x45069851 // smmla z17.s, z2.b, z6.b
+	WORD $0x4506986b // smmla z11.s, z3.b, z6.b
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x4507981c // smmla z28.s, z0.b, z7.b
+	WORD $0x45079836 // smmla z22.s, z1.b, z7.b
+	WORD $0x45079850 // smmla z16.s, z2.b, z7.b
+	WORD $0x4507986a // smmla z10.s, z3.b, z7.b
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x4504981b // smmla z27.s, z0.b, z4.b
+	WORD $0x45049835 // smmla z21.s, z1.b, z4.b
+	WORD $0x4504984f // smmla z15.s, z2.b, z4.b
+	WORD $0x45049869 // smmla z9.s, z3.b, z4.b
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x4505981a // smmla z26.s, z0.b, z5.b
+	WORD $0x45059834 // smmla z20.s, z1.b, z5.b
+	WORD $0x4505984e // smmla z14.s, z2.b, z5.b
+	WORD $0x45059868 // smmla z8.s, z3.b, z5.b
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	WORD $0x05ec69a0 // uzp1 z0.d, z13.d, z12.d
+	WORD $0x05ec6dac // uzp2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	WORD $0x05ea6960 // uzp1 z0.d, z11.d, z10.d
+	WORD $0x05ea6d6a // uzp2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	WORD $0x05e86920 // uzp1 z0.d, z9.d, z8.d
+	WORD $0x05e86d28 // uzp2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
+	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6b // st1w {z11.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee69 // st1w {z9.s}, p3, [x19, #2, mul vl]
 	ADD R20, R19
 	WORD $0xe540e66c // st1w {z12.s}, p1, [x19]
 	WORD $0xe541ea6a // st1w {z10.s}, p2, [x19, #1, mul vl]

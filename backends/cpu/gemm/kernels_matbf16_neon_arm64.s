@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -82,7 +82,8 @@ l4:
 	VMOV V0.B16, V27.B16
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -279,7 +280,8 @@ l2:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -538,7 +540,8 @@ l4:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -757,7 +760,8 @@ l2:
 	ADD R7, R15, R16
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1053,7 +1057,8 @@ l4:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1300,7 +1305,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1577,7 +1583,8 @@ l4:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1820,7 +1827,8 @@ l4:
 	VMOV V0.B16, V21.B16
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1917,6 +1925,308 @@ store:
 	FMOVQ F30, 0(R19)
 	FMOVQ F28, 16(R19)
 	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F24, 0(R19)
+	FMOVQ F22, 16(R19)
+	FMOVQ F20, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $4, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func matBF16NEONh4x12rows(p *kargs)
+TEXT ·matBF16NEONh4x12rows(SB), NOSPLIT, $192-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $4, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F29
+	FMOVQ 32(R19), F27
+	ADD R20, R19
+	FMOVQ 0(R19), F30
+	FMOVQ 16(R19), F28
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F23
+	FMOVQ 32(R19), F21
+	ADD R20, R19
+	FMOVQ 0(R19), F24
+	FMOVQ 16(R19), F22
+	FMOVQ 32(R19), F20
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l4:
+	VZIP1 V30.D2, V31.D2, V0.D2
+	VZIP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VZIP1 V28.D2, V29.D2, V0.D2
+	VZIP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VZIP1 V26.D2, V27.D2, V0.D2
+	VZIP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VZIP1 V24.D2, V25.D2, V0.D2
+	VZIP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VZIP1 V22.D2, V23.D2, V0.D2
+	VZIP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VZIP1 V20.D2, V21.D2, V0.D2
+	VZIP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F4
+	FMOVQ.P 16(R20), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R21), F6
+	FMOVQ.P 16(R22), F7
+	VTRN1 V7.D2, V6.D2, V2.D2
+	VTRN2 V7.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec59 // bfmmla v25.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec58 // bfmmla v24.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec57 // bfmmla v23.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec56 // bfmmla v22.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec55 // bfmmla v21.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec54 // bfmmla v20.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec3f // bfmmla v31.4s, v1.8h, v4.8h
+	WORD $0x6e44ec79 // bfmmla v25.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec3e // bfmmla v30.4s, v1.8h, v5.8h
+	WORD $0x6e45ec78 // bfmmla v24.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec3d // bfmmla v29.4s, v1.8h, v6.8h
+	WORD $0x6e46ec77 // bfmmla v23.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec3c // bfmmla v28.4s, v1.8h, v7.8h
+	WORD $0x6e47ec76 // bfmmla v22.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec3b // bfmmla v27.4s, v1.8h, v4.8h
+	WORD $0x6e44ec75 // bfmmla v21.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec3a // bfmmla v26.4s, v1.8h, v5.8h
+	WORD $0x6e45ec74 // bfmmla v20.4s, v3.8h, v5.8h
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	VUZP1 V30.D2, V31.D2, V0.D2
+	VUZP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VUZP1 V28.D2, V29.D2, V0.D2
+	VUZP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VUZP1 V26.D2, V27.D2, V0.D2
+	VUZP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VUZP1 V24.D2, V25.D2, V0.D2
+	VUZP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VUZP1 V22.D2, V23.D2, V0.D2
+	VUZP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VUZP1 V20.D2, V21.D2, V0.D2
+	VUZP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F29, 16(R19)
+	FMOVQ F27, 32(R19)
+	ADD R20, R19
+	FMOVQ F30, 0(R19)
+	FMOVQ F28, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F23, 16(R19)
+	FMOVQ F21, 32(R19)
 	ADD R20, R19
 	FMOVQ F24, 0(R19)
 	FMOVQ F22, 16(R19)
@@ -2069,7 +2379,8 @@ l4:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2365,7 +2676,8 @@ l4:
 	VMOV V0.B16, V15.B16
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2489,6 +2801,389 @@ store:
 	FMOVQ F30, 0(R19)
 	FMOVQ F28, 16(R19)
 	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F24, 0(R19)
+	FMOVQ F22, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F17, 16(R19)
+	FMOVQ F15, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $5, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func matBF16NEONh5x12rows(p *kargs)
+TEXT ·matBF16NEONh5x12rows(SB), NOSPLIT, $240-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $5, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F29
+	FMOVQ 32(R19), F27
+	ADD R20, R19
+	FMOVQ 0(R19), F30
+	FMOVQ 16(R19), F28
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F23
+	FMOVQ 32(R19), F21
+	ADD R20, R19
+	FMOVQ 0(R19), F24
+	FMOVQ 16(R19), F22
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F17
+	FMOVQ 32(R19), F15
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+l4:
+	VZIP1 V30.D2, V31.D2, V0.D2
+	VZIP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VZIP1 V28.D2, V29.D2, V0.D2
+	VZIP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VZIP1 V26.D2, V27.D2, V0.D2
+	VZIP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VZIP1 V24.D2, V25.D2, V0.D2
+	VZIP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VZIP1 V22.D2, V23.D2, V0.D2
+	VZIP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VZIP1 V20.D2, V21.D2, V0.D2
+	VZIP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VZIP1 V18.D2, V19.D2, V0.D2
+	VZIP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VZIP1 V16.D2, V17.D2, V0.D2
+	VZIP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VZIP1 V14.D2, V15.D2, V0.D2
+	VZIP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F4
+	FMOVQ.P 16(R20), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R21), F6
+	FMOVQ.P 16(R22), F7
+	VTRN1 V7.D2, V6.D2, V2.D2
+	VTRN2 V7.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec59 // bfmmla v25.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec58 // bfmmla v24.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec57 // bfmmla v23.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec56 // bfmmla v22.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec55 // bfmmla v21.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec54 // bfmmla v20.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec3f // bfmmla v31.4s, v1.8h, v4.8h
+	WORD $0x6e44ec79 // bfmmla v25.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec3e // bfmmla v30.4s, v1.8h, v5.8h
+	WORD $0x6e45ec78 // bfmmla v24.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec3d // bfmmla v29.4s, v1.8h, v6.8h
+	WORD $0x6e46ec77 // bfmmla v23.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec3c // bfmmla v28.4s, v1.8h, v7.8h
+	WORD $0x6e47ec76 // bfmmla v22.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec3b // bfmmla v27.4s, v1.8h, v4.8h
+	WORD $0x6e44ec75 // bfmmla v21.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec3a // bfmmla v26.4s, v1.8h, v5.8h
+	WORD $0x6e45ec74 // bfmmla v20.4s, v3.8h, v5.8h
+	FMOVQ.P 16(R23), F4
+	VTRN1 V4.D2, V4.D2, V0.D2
+	VTRN2 V4.D2, V4.D2, V1.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec13 // bfmmla v19.4s, v0.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec12 // bfmmla v18.4s, v0.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec11 // bfmmla v17.4s, v0.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec10 // bfmmla v16.4s, v0.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec0f // bfmmla v15.4s, v0.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec0e // bfmmla v14.4s, v0.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec33 // bfmmla v19.4s, v1.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec32 // bfmmla v18.4s, v1.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec31 // bfmmla v17.4s, v1.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec30 // bfmmla v16.4s, v1.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec2f // bfmmla v15.4s, v1.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec2e // bfmmla v14.4s, v1.8h, v5.8h
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VDUP V2.D[0], V2.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VDUP V2.D[0], V2.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	VUZP1 V30.D2, V31.D2, V0.D2
+	VUZP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VUZP1 V28.D2, V29.D2, V0.D2
+	VUZP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VUZP1 V26.D2, V27.D2, V0.D2
+	VUZP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VUZP1 V24.D2, V25.D2, V0.D2
+	VUZP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VUZP1 V22.D2, V23.D2, V0.D2
+	VUZP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VUZP1 V20.D2, V21.D2, V0.D2
+	VUZP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VUZP1 V18.D2, V19.D2, V0.D2
+	VUZP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VUZP1 V16.D2, V17.D2, V0.D2
+	VUZP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VUZP1 V14.D2, V15.D2, V0.D2
+	VUZP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F29, 16(R19)
+	FMOVQ F27, 32(R19)
+	ADD R20, R19
+	FMOVQ F30, 0(R19)
+	FMOVQ F28, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F23, 16(R19)
+	FMOVQ F21, 32(R19)
 	ADD R20, R19
 	FMOVQ F24, 0(R19)
 	FMOVQ F22, 16(R19)
@@ -2665,7 +3360,8 @@ l4:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3014,7 +3710,8 @@ l4:
 	VMOV V0.B16, V9.B16
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3202,6 +3899,403 @@ end:
 	MOVD R3, 16(R0)
 	RET
 
+// func matBF16NEONh6x12rows(p *kargs)
+TEXT ·matBF16NEONh6x12rows(SB), NOSPLIT, $288-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $6, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F29
+	FMOVQ 32(R19), F27
+	ADD R20, R19
+	FMOVQ 0(R19), F30
+	FMOVQ 16(R19), F28
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F23
+	FMOVQ 32(R19), F21
+	ADD R20, R19
+	FMOVQ 0(R19), F24
+	FMOVQ 16(R19), F22
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F17
+	FMOVQ 32(R19), F15
+	ADD R20, R19
+	FMOVQ 0(R19), F18
+	FMOVQ 16(R19), F16
+	FMOVQ 32(R19), F14
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l4:
+	VZIP1 V30.D2, V31.D2, V0.D2
+	VZIP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VZIP1 V28.D2, V29.D2, V0.D2
+	VZIP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VZIP1 V26.D2, V27.D2, V0.D2
+	VZIP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VZIP1 V24.D2, V25.D2, V0.D2
+	VZIP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VZIP1 V22.D2, V23.D2, V0.D2
+	VZIP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VZIP1 V20.D2, V21.D2, V0.D2
+	VZIP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VZIP1 V18.D2, V19.D2, V0.D2
+	VZIP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VZIP1 V16.D2, V17.D2, V0.D2
+	VZIP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VZIP1 V14.D2, V15.D2, V0.D2
+	VZIP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F4
+	FMOVQ.P 16(R20), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R21), F6
+	FMOVQ.P 16(R22), F7
+	VTRN1 V7.D2, V6.D2, V2.D2
+	VTRN2 V7.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec59 // bfmmla v25.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec58 // bfmmla v24.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec57 // bfmmla v23.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec56 // bfmmla v22.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec55 // bfmmla v21.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec54 // bfmmla v20.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec3f // bfmmla v31.4s, v1.8h, v4.8h
+	WORD $0x6e44ec79 // bfmmla v25.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec3e // bfmmla v30.4s, v1.8h, v5.8h
+	WORD $0x6e45ec78 // bfmmla v24.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec3d // bfmmla v29.4s, v1.8h, v6.8h
+	WORD $0x6e46ec77 // bfmmla v23.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec3c // bfmmla v28.4s, v1.8h, v7.8h
+	WORD $0x6e47ec76 // bfmmla v22.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec3b // bfmmla v27.4s, v1.8h, v4.8h
+	WORD $0x6e44ec75 // bfmmla v21.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec3a // bfmmla v26.4s, v1.8h, v5.8h
+	WORD $0x6e45ec74 // bfmmla v20.4s, v3.8h, v5.8h
+	FMOVQ.P 16(R23), F4
+	FMOVQ.P 16(R24), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec13 // bfmmla v19.4s, v0.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec12 // bfmmla v18.4s, v0.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec11 // bfmmla v17.4s, v0.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec10 // bfmmla v16.4s, v0.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec0f // bfmmla v15.4s, v0.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec0e // bfmmla v14.4s, v0.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec33 // bfmmla v19.4s, v1.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec32 // bfmmla v18.4s, v1.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec31 // bfmmla v17.4s, v1.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec30 // bfmmla v16.4s, v1.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec2f // bfmmla v15.4s, v1.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec2e // bfmmla v14.4s, v1.8h, v5.8h
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	VUZP1 V30.D2, V31.D2, V0.D2
+	VUZP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VUZP1 V28.D2, V29.D2, V0.D2
+	VUZP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VUZP1 V26.D2, V27.D2, V0.D2
+	VUZP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VUZP1 V24.D2, V25.D2, V0.D2
+	VUZP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VUZP1 V22.D2, V23.D2, V0.D2
+	VUZP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VUZP1 V20.D2, V21.D2, V0.D2
+	VUZP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VUZP1 V18.D2, V19.D2, V0.D2
+	VUZP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VUZP1 V16.D2, V17.D2, V0.D2
+	VUZP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VUZP1 V14.D2, V15.D2, V0.D2
+	VUZP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F29, 16(R19)
+	FMOVQ F27, 32(R19)
+	ADD R20, R19
+	FMOVQ F30, 0(R19)
+	FMOVQ F28, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F23, 16(R19)
+	FMOVQ F21, 32(R19)
+	ADD R20, R19
+	FMOVQ F24, 0(R19)
+	FMOVQ F22, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F17, 16(R19)
+	FMOVQ F15, 32(R19)
+	ADD R20, R19
+	FMOVQ F18, 0(R19)
+	FMOVQ F16, 16(R19)
+	FMOVQ F14, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $6, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
 // func matBF16NEONh7x12(p *kargs)
 TEXT ·matBF16NEONh7x12(SB), NOSPLIT, $336-8
 	MOVD p+0(FP), R0
@@ -3346,7 +4440,8 @@ l4:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3707,7 +4802,8 @@ l4:
 	VMOV V0.B16, V9.B16
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3899,6 +4995,472 @@ end:
 	MOVD R3, 16(R0)
 	RET
 
+// func matBF16NEONh7x12rows(p *kargs)
+TEXT ·matBF16NEONh7x12rows(SB), NOSPLIT, $336-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $7, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F29
+	FMOVQ 32(R19), F27
+	ADD R20, R19
+	FMOVQ 0(R19), F30
+	FMOVQ 16(R19), F28
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F23
+	FMOVQ 32(R19), F21
+	ADD R20, R19
+	FMOVQ 0(R19), F24
+	FMOVQ 16(R19), F22
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F17
+	FMOVQ 32(R19), F15
+	ADD R20, R19
+	FMOVQ 0(R19), F18
+	FMOVQ 16(R19), F16
+	FMOVQ 32(R19), F14
+	ADD R20, R19
+	FMOVQ 0(R19), F13
+	FMOVQ 16(R19), F11
+	FMOVQ 32(R19), F9
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V9.B16, V9.B16, V9.B16
+l4:
+	VZIP1 V30.D2, V31.D2, V0.D2
+	VZIP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VZIP1 V28.D2, V29.D2, V0.D2
+	VZIP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VZIP1 V26.D2, V27.D2, V0.D2
+	VZIP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VZIP1 V24.D2, V25.D2, V0.D2
+	VZIP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VZIP1 V22.D2, V23.D2, V0.D2
+	VZIP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VZIP1 V20.D2, V21.D2, V0.D2
+	VZIP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VZIP1 V18.D2, V19.D2, V0.D2
+	VZIP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VZIP1 V16.D2, V17.D2, V0.D2
+	VZIP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VZIP1 V14.D2, V15.D2, V0.D2
+	VZIP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VZIP1 V12.D2, V13.D2, V0.D2
+	VZIP2 V12.D2, V13.D2, V12.D2
+	VMOV V0.B16, V13.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VZIP1 V10.D2, V11.D2, V0.D2
+	VZIP2 V10.D2, V11.D2, V10.D2
+	VMOV V0.B16, V11.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VZIP1 V8.D2, V9.D2, V0.D2
+	VZIP2 V8.D2, V9.D2, V8.D2
+	VMOV V0.B16, V9.B16
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F4
+	FMOVQ.P 16(R20), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R21), F6
+	FMOVQ.P 16(R22), F7
+	VTRN1 V7.D2, V6.D2, V2.D2
+	VTRN2 V7.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec59 // bfmmla v25.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec58 // bfmmla v24.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec57 // bfmmla v23.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec56 // bfmmla v22.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec55 // bfmmla v21.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec54 // bfmmla v20.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec3f // bfmmla v31.4s, v1.8h, v4.8h
+	WORD $0x6e44ec79 // bfmmla v25.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec3e // bfmmla v30.4s, v1.8h, v5.8h
+	WORD $0x6e45ec78 // bfmmla v24.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec3d // bfmmla v29.4s, v1.8h, v6.8h
+	WORD $0x6e46ec77 // bfmmla v23.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec3c // bfmmla v28.4s, v1.8h, v7.8h
+	WORD $0x6e47ec76 // bfmmla v22.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec3b // bfmmla v27.4s, v1.8h, v4.8h
+	WORD $0x6e44ec75 // bfmmla v21.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec3a // bfmmla v26.4s, v1.8h, v5.8h
+	WORD $0x6e45ec74 // bfmmla v20.4s, v3.8h, v5.8h
+	FMOVQ.P 16(R23), F4
+	FMOVQ.P 16(R24), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R25), F6
+	VTRN1 V6.D2, V6.D2, V2.D2
+	VTRN2 V6.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec13 // bfmmla v19.4s, v0.8h, v4.8h
+	WORD $0x6e44ec4d // bfmmla v13.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec12 // bfmmla v18.4s, v0.8h, v5.8h
+	WORD $0x6e45ec4c // bfmmla v12.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec11 // bfmmla v17.4s, v0.8h, v6.8h
+	WORD $0x6e46ec4b // bfmmla v11.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec10 // bfmmla v16.4s, v0.8h, v7.8h
+	WORD $0x6e47ec4a // bfmmla v10.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec0f // bfmmla v15.4s, v0.8h, v4.8h
+	WORD $0x6e44ec49 // bfmmla v9.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec0e // bfmmla v14.4s, v0.8h, v5.8h
+	WORD $0x6e45ec48 // bfmmla v8.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec33 // bfmmla v19.4s, v1.8h, v4.8h
+	WORD $0x6e44ec6d // bfmmla v13.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec32 // bfmmla v18.4s, v1.8h, v5.8h
+	WORD $0x6e45ec6c // bfmmla v12.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec31 // bfmmla v17.4s, v1.8h, v6.8h
+	WORD $0x6e46ec6b // bfmmla v11.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec30 // bfmmla v16.4s, v1.8h, v7.8h
+	WORD $0x6e47ec6a // bfmmla v10.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec2f // bfmmla v15.4s, v1.8h, v4.8h
+	WORD $0x6e44ec69 // bfmmla v9.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec2e // bfmmla v14.4s, v1.8h, v5.8h
+	WORD $0x6e45ec68 // bfmmla v8.4s, v3.8h, v5.8h
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R25), V3.S[1]
+	ADD R5, R25
+	VDUP V3.D[0], V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	WORD $0x6e44ec6d // bfmmla v13.4s, v3.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	WORD $0x6e45ec6c // bfmmla v12.4s, v3.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	WORD $0x6e46ec6b // bfmmla v11.4s, v3.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	WORD $0x6e47ec6a // bfmmla v10.4s, v3.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	WORD $0x6e44ec69 // bfmmla v9.4s, v3.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+	WORD $0x6e45ec68 // bfmmla v8.4s, v3.8h, v5.8h
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VEOR V3.B16, V3.B16, V3.B16
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VDUP V3.D[0], V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	WORD $0x6e44ec6d // bfmmla v13.4s, v3.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	WORD $0x6e45ec6c // bfmmla v12.4s, v3.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	WORD $0x6e46ec6b // bfmmla v11.4s, v3.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	WORD $0x6e47ec6a // bfmmla v10.4s, v3.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	WORD $0x6e44ec69 // bfmmla v9.4s, v3.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+	WORD $0x6e45ec68 // bfmmla v8.4s, v3.8h, v5.8h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	VUZP1 V30.D2, V31.D2, V0.D2
+	VUZP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VUZP1 V28.D2, V29.D2, V0.D2
+	VUZP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VUZP1 V26.D2, V27.D2, V0.D2
+	VUZP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VUZP1 V24.D2, V25.D2, V0.D2
+	VUZP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VUZP1 V22.D2, V23.D2, V0.D2
+	VUZP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VUZP1 V20.D2, V21.D2, V0.D2
+	VUZP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VUZP1 V18.D2, V19.D2, V0.D2
+	VUZP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VUZP1 V16.D2, V17.D2, V0.D2
+	VUZP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VUZP1 V14.D2, V15.D2, V0.D2
+	VUZP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	VUZP1 V12.D2, V13.D2, V0.D2
+	VUZP2 V12.D2, V13.D2, V12.D2
+	VMOV V0.B16, V13.B16
+	VUZP1 V10.D2, V11.D2, V0.D2
+	VUZP2 V10.D2, V11.D2, V10.D2
+	VMOV V0.B16, V11.B16
+	VUZP1 V8.D2, V9.D2, V0.D2
+	VUZP2 V8.D2, V9.D2, V8.D2
+	VMOV V0.B16, V9.B16
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F29, 16(R19)
+	FMOVQ F27, 32(R19)
+	ADD R20, R19
+	FMOVQ F30, 0(R19)
+	FMOVQ F28, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F23, 16(R19)
+	FMOVQ F21, 32(R19)
+	ADD R20, R19
+	FMOVQ F24, 0(R19)
+	FMOVQ F22, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F17, 16(R19)
+	FMOVQ F15, 32(R19)
+	ADD R20, R19
+	FMOVQ F18, 0(R19)
+	FMOVQ F16, 16(R19)
+	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F11, 16(R19)
+	FMOVQ F9, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $7, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
 // func matBF16NEONh8x12(p *kargs)
 TEXT ·matBF16NEONh8x12(SB), NOSPLIT, $384-8
 	MOVD p+0(FP), R0
@@ -4048,7 +5610,8 @@ l4:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -4421,7 +5984,8 @@ l4:
 	VMOV V0.B16, V9.B16
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -4584,6 +6148,486 @@ store:
 	FMOVQ F18, 0(R19)
 	FMOVQ F16, 16(R19)
 	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F12, 0(R19)
+	FMOVQ F10, 16(R19)
+	FMOVQ F8, 32(R19)
+	CMP R3, R17
+	BEQ stored
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $8, R23
+l5:
+	MOVD ZR, R24
+l6:
+	MOVWU (R21)(R24<<2), R25
+	MOVW R25, (R19)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l6
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l5
+stored:
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	ADD $48, R3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func matBF16NEONh8x12rows(p *kargs)
+TEXT ·matBF16NEONh8x12rows(SB), NOSPLIT, $384-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE whole
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ whole
+	MOVD 88(R0), R21
+	CBZ R21, fresh
+	MOVD R3, R19
+	MOVD $8(RSP), R21
+	MOVD $8, R23
+l1:
+	MOVD ZR, R24
+l2:
+	MOVWU (R19)(R24<<2), R25
+	MOVW R25, (R21)(R24<<2)
+	ADD $1, R24
+	CMP R22, R24
+	BLT l2
+	ADD R8, R19
+	ADD $48, R21
+	SUBS $1, R23
+	BNE l1
+fresh:
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+whole:
+	MOVD 88(R0), R21
+	CBZ R21, l3
+	MOVD R17, R19
+	FMOVQ 0(R19), F31
+	FMOVQ 16(R19), F29
+	FMOVQ 32(R19), F27
+	ADD R20, R19
+	FMOVQ 0(R19), F30
+	FMOVQ 16(R19), F28
+	FMOVQ 32(R19), F26
+	ADD R20, R19
+	FMOVQ 0(R19), F25
+	FMOVQ 16(R19), F23
+	FMOVQ 32(R19), F21
+	ADD R20, R19
+	FMOVQ 0(R19), F24
+	FMOVQ 16(R19), F22
+	FMOVQ 32(R19), F20
+	ADD R20, R19
+	FMOVQ 0(R19), F19
+	FMOVQ 16(R19), F17
+	FMOVQ 32(R19), F15
+	ADD R20, R19
+	FMOVQ 0(R19), F18
+	FMOVQ 16(R19), F16
+	FMOVQ 32(R19), F14
+	ADD R20, R19
+	FMOVQ 0(R19), F13
+	FMOVQ 16(R19), F11
+	FMOVQ 32(R19), F9
+	ADD R20, R19
+	FMOVQ 0(R19), F12
+	FMOVQ 16(R19), F10
+	FMOVQ 32(R19), F8
+	B l4
+l3:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l4:
+	VZIP1 V30.D2, V31.D2, V0.D2
+	VZIP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VZIP1 V28.D2, V29.D2, V0.D2
+	VZIP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VZIP1 V26.D2, V27.D2, V0.D2
+	VZIP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VZIP1 V24.D2, V25.D2, V0.D2
+	VZIP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VZIP1 V22.D2, V23.D2, V0.D2
+	VZIP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VZIP1 V20.D2, V21.D2, V0.D2
+	VZIP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VZIP1 V18.D2, V19.D2, V0.D2
+	VZIP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VZIP1 V16.D2, V17.D2, V0.D2
+	VZIP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VZIP1 V14.D2, V15.D2, V0.D2
+	VZIP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	VZIP1 V12.D2, V13.D2, V0.D2
+	VZIP2 V12.D2, V13.D2, V12.D2
+	VMOV V0.B16, V13.B16
+	VZIP1 V10.D2, V11.D2, V0.D2
+	VZIP2 V10.D2, V11.D2, V10.D2
+	VMOV V0.B16, V11.B16
+	VZIP1 V8.D2, V9.D2, V0.D2
+	VZIP2 V8.D2, V9.D2, V8.D2
+	VMOV V0.B16, V9.B16
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	FMOVQ.P 16(R19), F4
+	FMOVQ.P 16(R20), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R21), F6
+	FMOVQ.P 16(R22), F7
+	VTRN1 V7.D2, V6.D2, V2.D2
+	VTRN2 V7.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec59 // bfmmla v25.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec58 // bfmmla v24.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec57 // bfmmla v23.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec56 // bfmmla v22.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec55 // bfmmla v21.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec54 // bfmmla v20.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec3f // bfmmla v31.4s, v1.8h, v4.8h
+	WORD $0x6e44ec79 // bfmmla v25.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec3e // bfmmla v30.4s, v1.8h, v5.8h
+	WORD $0x6e45ec78 // bfmmla v24.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec3d // bfmmla v29.4s, v1.8h, v6.8h
+	WORD $0x6e46ec77 // bfmmla v23.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec3c // bfmmla v28.4s, v1.8h, v7.8h
+	WORD $0x6e47ec76 // bfmmla v22.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec3b // bfmmla v27.4s, v1.8h, v4.8h
+	WORD $0x6e44ec75 // bfmmla v21.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec3a // bfmmla v26.4s, v1.8h, v5.8h
+	WORD $0x6e45ec74 // bfmmla v20.4s, v3.8h, v5.8h
+	FMOVQ.P 16(R23), F4
+	FMOVQ.P 16(R24), F5
+	VTRN1 V5.D2, V4.D2, V0.D2
+	VTRN2 V5.D2, V4.D2, V1.D2
+	FMOVQ.P 16(R25), F6
+	FMOVQ.P 16(R26), F7
+	VTRN1 V7.D2, V6.D2, V2.D2
+	VTRN2 V7.D2, V6.D2, V3.D2
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec13 // bfmmla v19.4s, v0.8h, v4.8h
+	WORD $0x6e44ec4d // bfmmla v13.4s, v2.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec12 // bfmmla v18.4s, v0.8h, v5.8h
+	WORD $0x6e45ec4c // bfmmla v12.4s, v2.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec11 // bfmmla v17.4s, v0.8h, v6.8h
+	WORD $0x6e46ec4b // bfmmla v11.4s, v2.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec10 // bfmmla v16.4s, v0.8h, v7.8h
+	WORD $0x6e47ec4a // bfmmla v10.4s, v2.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec0f // bfmmla v15.4s, v0.8h, v4.8h
+	WORD $0x6e44ec49 // bfmmla v9.4s, v2.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec0e // bfmmla v14.4s, v0.8h, v5.8h
+	WORD $0x6e45ec48 // bfmmla v8.4s, v2.8h, v5.8h
+	FMOVQ 96(R12), F4
+	WORD $0x6e44ec33 // bfmmla v19.4s, v1.8h, v4.8h
+	WORD $0x6e44ec6d // bfmmla v13.4s, v3.8h, v4.8h
+	FMOVQ 112(R12), F5
+	WORD $0x6e45ec32 // bfmmla v18.4s, v1.8h, v5.8h
+	WORD $0x6e45ec6c // bfmmla v12.4s, v3.8h, v5.8h
+	FMOVQ 128(R12), F6
+	WORD $0x6e46ec31 // bfmmla v17.4s, v1.8h, v6.8h
+	WORD $0x6e46ec6b // bfmmla v11.4s, v3.8h, v6.8h
+	FMOVQ 144(R12), F7
+	WORD $0x6e47ec30 // bfmmla v16.4s, v1.8h, v7.8h
+	WORD $0x6e47ec6a // bfmmla v10.4s, v3.8h, v7.8h
+	FMOVQ 160(R12), F4
+	WORD $0x6e44ec2f // bfmmla v15.4s, v1.8h, v4.8h
+	WORD $0x6e44ec69 // bfmmla v9.4s, v3.8h, v4.8h
+	FMOVQ 176(R12), F5
+	WORD $0x6e45ec2e // bfmmla v14.4s, v1.8h, v5.8h
+	WORD $0x6e45ec68 // bfmmla v8.4s, v3.8h, v5.8h
+	ADD $192, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R25), V3.S[1]
+	ADD R5, R25
+	VLD1 (R26), V3.S[2]
+	ADD R5, R26
+	VLD1 (R26), V3.S[3]
+	ADD R5, R26
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	WORD $0x6e44ec6d // bfmmla v13.4s, v3.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	WORD $0x6e45ec6c // bfmmla v12.4s, v3.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	WORD $0x6e46ec6b // bfmmla v11.4s, v3.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	WORD $0x6e47ec6a // bfmmla v10.4s, v3.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	WORD $0x6e44ec69 // bfmmla v9.4s, v3.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+	WORD $0x6e45ec68 // bfmmla v8.4s, v3.8h, v5.8h
+	ADD $96, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VEOR V3.B16, V3.B16, V3.B16
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R26), V3.S[2]
+	ADD R5, R26
+	FMOVQ 0(R12), F4
+	WORD $0x6e44ec1f // bfmmla v31.4s, v0.8h, v4.8h
+	WORD $0x6e44ec39 // bfmmla v25.4s, v1.8h, v4.8h
+	WORD $0x6e44ec53 // bfmmla v19.4s, v2.8h, v4.8h
+	WORD $0x6e44ec6d // bfmmla v13.4s, v3.8h, v4.8h
+	FMOVQ 16(R12), F5
+	WORD $0x6e45ec1e // bfmmla v30.4s, v0.8h, v5.8h
+	WORD $0x6e45ec38 // bfmmla v24.4s, v1.8h, v5.8h
+	WORD $0x6e45ec52 // bfmmla v18.4s, v2.8h, v5.8h
+	WORD $0x6e45ec6c // bfmmla v12.4s, v3.8h, v5.8h
+	FMOVQ 32(R12), F6
+	WORD $0x6e46ec1d // bfmmla v29.4s, v0.8h, v6.8h
+	WORD $0x6e46ec37 // bfmmla v23.4s, v1.8h, v6.8h
+	WORD $0x6e46ec51 // bfmmla v17.4s, v2.8h, v6.8h
+	WORD $0x6e46ec6b // bfmmla v11.4s, v3.8h, v6.8h
+	FMOVQ 48(R12), F7
+	WORD $0x6e47ec1c // bfmmla v28.4s, v0.8h, v7.8h
+	WORD $0x6e47ec36 // bfmmla v22.4s, v1.8h, v7.8h
+	WORD $0x6e47ec50 // bfmmla v16.4s, v2.8h, v7.8h
+	WORD $0x6e47ec6a // bfmmla v10.4s, v3.8h, v7.8h
+	FMOVQ 64(R12), F4
+	WORD $0x6e44ec1b // bfmmla v27.4s, v0.8h, v4.8h
+	WORD $0x6e44ec35 // bfmmla v21.4s, v1.8h, v4.8h
+	WORD $0x6e44ec4f // bfmmla v15.4s, v2.8h, v4.8h
+	WORD $0x6e44ec69 // bfmmla v9.4s, v3.8h, v4.8h
+	FMOVQ 80(R12), F5
+	WORD $0x6e45ec1a // bfmmla v26.4s, v0.8h, v5.8h
+	WORD $0x6e45ec34 // bfmmla v20.4s, v1.8h, v5.8h
+	WORD $0x6e45ec4e // bfmmla v14.4s, v2.8h, v5.8h
+	WORD $0x6e45ec68 // bfmmla v8.4s, v3.8h, v5.8h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	BNE store
+	MOVD 80(R0), R22
+	CMP $12, R22
+	BEQ store
+	MOVD $8(RSP), R17
+	MOVD $48, R20
+store:
+	VUZP1 V30.D2, V31.D2, V0.D2
+	VUZP2 V30.D2, V31.D2, V30.D2
+	VMOV V0.B16, V31.B16
+	VUZP1 V28.D2, V29.D2, V0.D2
+	VUZP2 V28.D2, V29.D2, V28.D2
+	VMOV V0.B16, V29.B16
+	VUZP1 V26.D2, V27.D2, V0.D2
+	VUZP2 V26.D2, V27.D2, V26.D2
+	VMOV V0.B16, V27.B16
+	VUZP1 V24.D2, V25.D2, V0.D2
+	VUZP2 V24.D2, V25.D2, V24.D2
+	VMOV V0.B16, V25.B16
+	VUZP1 V22.D2, V23.D2, V0.D2
+	VUZP2 V22.D2, V23.D2, V22.D2
+	VMOV V0.B16, V23.B16
+	VUZP1 V20.D2, V21.D2, V0.D2
+	VUZP2 V20.D2, V21.D2, V20.D2
+	VMOV V0.B16, V21.B16
+	VUZP1 V18.D2, V19.D2, V0.D2
+	VUZP2 V18.D2, V19.D2, V18.D2
+	VMOV V0.B16, V19.B16
+	VUZP1 V16.D2, V17.D2, V0.D2
+	VUZP2 V16.D2, V17.D2, V16.D2
+	VMOV V0.B16, V17.B16
+	VUZP1 V14.D2, V15.D2, V0.D2
+	VUZP2 V14.D2, V15.D2, V14.D2
+	VMOV V0.B16, V15.B16
+	VUZP1 V12.D2, V13.D2, V0.D2
+	VUZP2 V12.D2, V13.D2, V12.D2
+	VMOV V0.B16, V13.B16
+	VUZP1 V10.D2, V11.D2, V0.D2
+	VUZP2 V10.D2, V11.D2, V10.D2
+	VMOV V0.B16, V11.B16
+	VUZP1 V8.D2, V9.D2, V0.D2
+	VUZP2 V8.D2, V9.D2, V8.D2
+	VMOV V0.B16, V9.B16
+	MOVD R17, R19
+	FMOVQ F31, 0(R19)
+	FMOVQ F29, 16(R19)
+	FMOVQ F27, 32(R19)
+	ADD R20, R19
+	FMOVQ F30, 0(R19)
+	FMOVQ F28, 16(R19)
+	FMOVQ F26, 32(R19)
+	ADD R20, R19
+	FMOVQ F25, 0(R19)
+	FMOVQ F23, 16(R19)
+	FMOVQ F21, 32(R19)
+	ADD R20, R19
+	FMOVQ F24, 0(R19)
+	FMOVQ F22, 16(R19)
+	FMOVQ F20, 32(R19)
+	ADD R20, R19
+	FMOVQ F19, 0(R19)
+	FMOVQ F17, 16(R19)
+	FMOVQ F15, 32(R19)
+	ADD R20, R19
+	FMOVQ F18, 0(R19)
+	FMOVQ F16, 16(R19)
+	FMOVQ F14, 32(R19)
+	ADD R20, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F11, 16(R19)
+	FMOVQ F9, 32(R19)
 	ADD R20, R19
 	FMOVQ F12, 0(R19)
 	FMOVQ F10, 16(R19)

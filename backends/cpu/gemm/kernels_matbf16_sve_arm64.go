@@ -25,6 +25,15 @@ var matBF16SVEfast = [9]func(*kargs){
 	8: matBF16SVEh8x3vfast,
 }
 
+// matBF16SVErows read A along its rows, and a packed B.
+var matBF16SVErows = [9]func(*kargs){
+	4: matBF16SVEh4x3vrows,
+	5: matBF16SVEh5x3vrows,
+	6: matBF16SVEh6x3vrows,
+	7: matBF16SVEh7x3vrows,
+	8: matBF16SVEh8x3vrows,
+}
+
 // matBF16SVEwide compute several panels at once.
 var matBF16SVEwide = [9]func(*kargs){
 	1: matBF16SVEh1x12v,
@@ -72,6 +81,11 @@ func matBF16SVEh4x3v(p *kargs)
 //go:noescape
 func matBF16SVEh4x3vfast(p *kargs)
 
+// matBF16SVEh4x3vrows multiplies 4 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func matBF16SVEh4x3vrows(p *kargs)
+
 // matBF16SVEh5x3v multiplies 5 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -81,6 +95,11 @@ func matBF16SVEh5x3v(p *kargs)
 //
 //go:noescape
 func matBF16SVEh5x3vfast(p *kargs)
+
+// matBF16SVEh5x3vrows multiplies 5 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func matBF16SVEh5x3vrows(p *kargs)
 
 // matBF16SVEh6x3v multiplies 6 rows by 3 vectors of columns a step.
 //
@@ -92,6 +111,11 @@ func matBF16SVEh6x3v(p *kargs)
 //go:noescape
 func matBF16SVEh6x3vfast(p *kargs)
 
+// matBF16SVEh6x3vrows multiplies 6 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func matBF16SVEh6x3vrows(p *kargs)
+
 // matBF16SVEh7x3v multiplies 7 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -102,6 +126,11 @@ func matBF16SVEh7x3v(p *kargs)
 //go:noescape
 func matBF16SVEh7x3vfast(p *kargs)
 
+// matBF16SVEh7x3vrows multiplies 7 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func matBF16SVEh7x3vrows(p *kargs)
+
 // matBF16SVEh8x3v multiplies 8 rows by 3 vectors of columns a step.
 //
 //go:noescape
@@ -111,3 +140,8 @@ func matBF16SVEh8x3v(p *kargs)
 //
 //go:noescape
 func matBF16SVEh8x3vfast(p *kargs)
+
+// matBF16SVEh8x3vrows multiplies 8 rows by 3 vectors of columns a step, A read along its rows and B packed.
+//
+//go:noescape
+func matBF16SVEh8x3vrows(p *kargs)

@@ -9,7 +9,7 @@
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 
@@ -67,7 +67,8 @@ l2:
 	WORD $0x0460301b // mov z27.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -245,7 +246,8 @@ l2:
 	ADD R7, R14, R15
 	ADD R7, R15, R16
 	MOVD R1, R19
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -495,7 +497,8 @@ l2:
 	MOVD R2, R12
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -699,7 +702,8 @@ l2:
 	ADD R7, R15, R16
 	MOVD R1, R19
 	ADD R4, R19, R20
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -990,7 +994,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1216,7 +1221,8 @@ l2:
 	MOVD R1, R19
 	ADD R4, R19, R20
 	ADD R4, R20, R21
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1482,7 +1488,8 @@ l2:
 	ADD R4, R19, R20
 	ADD R4, R20, R21
 	ADD R4, R21, R22
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1688,7 +1695,8 @@ l2:
 	WORD $0x04603015 // mov z21.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -1777,6 +1785,277 @@ done:
 	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
 	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func matBF16SVEh4x3vrows(p *kargs)
+TEXT ·matBF16SVEh4x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+l2:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e459 // bfmmla z25.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e458 // bfmmla z24.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e457 // bfmmla z23.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e456 // bfmmla z22.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e455 // bfmmla z21.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e454 // bfmmla z20.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e43f // bfmmla z31.s, z1.h, z4.h
+	WORD $0x6464e479 // bfmmla z25.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e43e // bfmmla z30.s, z1.h, z5.h
+	WORD $0x6465e478 // bfmmla z24.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e43d // bfmmla z29.s, z1.h, z6.h
+	WORD $0x6466e477 // bfmmla z23.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e43c // bfmmla z28.s, z1.h, z7.h
+	WORD $0x6467e476 // bfmmla z22.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e43b // bfmmla z27.s, z1.h, z4.h
+	WORD $0x6464e475 // bfmmla z21.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e43a // bfmmla z26.s, z1.h, z5.h
+	WORD $0x6465e474 // bfmmla z20.s, z3.h, z5.h
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
 	ADD R20, R19
 	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
 	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
@@ -1896,7 +2175,8 @@ l2:
 	ADD R4, R20, R21
 	ADD R4, R21, R22
 	ADD R4, R22, R23
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2157,7 +2437,8 @@ l2:
 	WORD $0x0460300f // mov z15.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2273,6 +2554,361 @@ done:
 	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
 	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func matBF16SVEh5x3vrows(p *kargs)
+TEXT ·matBF16SVEh5x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+l2:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	VEOR V18.B16, V18.B16, V18.B16
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	VEOR V16.B16, V16.B16, V16.B16
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	VEOR V14.B16, V14.B16, V14.B16
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e459 // bfmmla z25.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e458 // bfmmla z24.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e457 // bfmmla z23.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e456 // bfmmla z22.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e455 // bfmmla z21.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e454 // bfmmla z20.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e43f // bfmmla z31.s, z1.h, z4.h
+	WORD $0x6464e479 // bfmmla z25.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e43e // bfmmla z30.s, z1.h, z5.h
+	WORD $0x6465e478 // bfmmla z24.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e43d // bfmmla z29.s, z1.h, z6.h
+	WORD $0x6466e477 // bfmmla z23.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e43c // bfmmla z28.s, z1.h, z7.h
+	WORD $0x6467e476 // bfmmla z22.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e43b // bfmmla z27.s, z1.h, z4.h
+	WORD $0x6464e475 // bfmmla z21.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e43a // bfmmla z26.s, z1.h, z5.h
+	WORD $0x6465e474 // bfmmla z20.s, z3.h, z5.h
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0x05e47080 // trn1 z0.d, z4.d, z4.d
+	WORD $0x05e47481 // trn2 z1.d, z4.d, z4.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e413 // bfmmla z19.s, z0.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e412 // bfmmla z18.s, z0.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e411 // bfmmla z17.s, z0.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e410 // bfmmla z16.s, z0.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e40f // bfmmla z15.s, z0.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e40e // bfmmla z14.s, z0.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e433 // bfmmla z19.s, z1.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e432 // bfmmla z18.s, z1.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e431 // bfmmla z17.s, z1.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e430 // bfmmla z16.s, z1.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e42f // bfmmla z15.s, z1.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e42e // bfmmla z14.s, z1.h, z5.h
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VDUP V2.D[0], V2.D2
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VDUP V2.D[0], V2.D2
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
 	ADD R20, R19
 	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
 	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
@@ -2416,7 +3052,8 @@ l2:
 	ADD R4, R21, R22
 	ADD R4, R22, R23
 	ADD R4, R23, R24
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2732,7 +3369,8 @@ l2:
 	WORD $0x04603009 // mov z9.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -2894,6 +3532,376 @@ end:
 	MOVD R3, 16(R0)
 	RET
 
+// func matBF16SVEh6x3vrows(p *kargs)
+TEXT ·matBF16SVEh6x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a672 // ld1w {z18.s}, p1/z, [x19]
+	WORD $0xa541aa70 // ld1w {z16.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+l2:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e459 // bfmmla z25.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e458 // bfmmla z24.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e457 // bfmmla z23.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e456 // bfmmla z22.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e455 // bfmmla z21.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e454 // bfmmla z20.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e43f // bfmmla z31.s, z1.h, z4.h
+	WORD $0x6464e479 // bfmmla z25.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e43e // bfmmla z30.s, z1.h, z5.h
+	WORD $0x6465e478 // bfmmla z24.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e43d // bfmmla z29.s, z1.h, z6.h
+	WORD $0x6466e477 // bfmmla z23.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e43c // bfmmla z28.s, z1.h, z7.h
+	WORD $0x6467e476 // bfmmla z22.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e43b // bfmmla z27.s, z1.h, z4.h
+	WORD $0x6464e475 // bfmmla z21.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e43a // bfmmla z26.s, z1.h, z5.h
+	WORD $0x6465e474 // bfmmla z20.s, z3.h, z5.h
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002305 // ld1rqw {z5.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e413 // bfmmla z19.s, z0.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e412 // bfmmla z18.s, z0.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e411 // bfmmla z17.s, z0.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e410 // bfmmla z16.s, z0.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e40f // bfmmla z15.s, z0.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e40e // bfmmla z14.s, z0.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e433 // bfmmla z19.s, z1.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e432 // bfmmla z18.s, z1.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e431 // bfmmla z17.s, z1.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e430 // bfmmla z16.s, z1.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e42f // bfmmla z15.s, z1.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e42e // bfmmla z14.s, z1.h, z5.h
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
+	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
 // func matBF16SVEh7x3v(p *kargs)
 TEXT ·matBF16SVEh7x3v(SB), NOSPLIT, $0-8
 	MOVD p+0(FP), R0
@@ -3023,7 +4031,8 @@ l2:
 	ADD R4, R22, R23
 	ADD R4, R23, R24
 	ADD R4, R24, R25
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3351,7 +4360,8 @@ l2:
 	WORD $0x04603009 // mov z9.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3517,6 +4527,448 @@ end:
 	MOVD R3, 16(R0)
 	RET
 
+// func matBF16SVEh7x3vrows(p *kargs)
+TEXT ·matBF16SVEh7x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a672 // ld1w {z18.s}, p1/z, [x19]
+	WORD $0xa541aa70 // ld1w {z16.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6b // ld1w {z11.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae69 // ld1w {z9.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V9.B16, V9.B16, V9.B16
+l2:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	VEOR V12.B16, V12.B16, V12.B16
+	WORD $0x05ec61a0 // zip1 z0.d, z13.d, z12.d
+	WORD $0x05ec65ac // zip2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x05ea6160 // zip1 z0.d, z11.d, z10.d
+	WORD $0x05ea656a // zip2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	VEOR V8.B16, V8.B16, V8.B16
+	WORD $0x05e86120 // zip1 z0.d, z9.d, z8.d
+	WORD $0x05e86528 // zip2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e459 // bfmmla z25.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e458 // bfmmla z24.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e457 // bfmmla z23.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e456 // bfmmla z22.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e455 // bfmmla z21.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e454 // bfmmla z20.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e43f // bfmmla z31.s, z1.h, z4.h
+	WORD $0x6464e479 // bfmmla z25.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e43e // bfmmla z30.s, z1.h, z5.h
+	WORD $0x6465e478 // bfmmla z24.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e43d // bfmmla z29.s, z1.h, z6.h
+	WORD $0x6466e477 // bfmmla z23.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e43c // bfmmla z28.s, z1.h, z7.h
+	WORD $0x6467e476 // bfmmla z22.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e43b // bfmmla z27.s, z1.h, z4.h
+	WORD $0x6464e475 // bfmmla z21.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e43a // bfmmla z26.s, z1.h, z5.h
+	WORD $0x6465e474 // bfmmla z20.s, z3.h, z5.h
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002305 // ld1rqw {z5.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa5002326 // ld1rqw {z6.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0x05e670c2 // trn1 z2.d, z6.d, z6.d
+	WORD $0x05e674c3 // trn2 z3.d, z6.d, z6.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e413 // bfmmla z19.s, z0.h, z4.h
+	WORD $0x6464e44d // bfmmla z13.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e412 // bfmmla z18.s, z0.h, z5.h
+	WORD $0x6465e44c // bfmmla z12.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e411 // bfmmla z17.s, z0.h, z6.h
+	WORD $0x6466e44b // bfmmla z11.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e410 // bfmmla z16.s, z0.h, z7.h
+	WORD $0x6467e44a // bfmmla z10.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e40f // bfmmla z15.s, z0.h, z4.h
+	WORD $0x6464e449 // bfmmla z9.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e40e // bfmmla z14.s, z0.h, z5.h
+	WORD $0x6465e448 // bfmmla z8.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e433 // bfmmla z19.s, z1.h, z4.h
+	WORD $0x6464e46d // bfmmla z13.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e432 // bfmmla z18.s, z1.h, z5.h
+	WORD $0x6465e46c // bfmmla z12.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e431 // bfmmla z17.s, z1.h, z6.h
+	WORD $0x6466e46b // bfmmla z11.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e430 // bfmmla z16.s, z1.h, z7.h
+	WORD $0x6467e46a // bfmmla z10.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e42f // bfmmla z15.s, z1.h, z4.h
+	WORD $0x6464e469 // bfmmla z9.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e42e // bfmmla z14.s, z1.h, z5.h
+	WORD $0x6465e468 // bfmmla z8.s, z3.h, z5.h
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R25), V3.S[1]
+	ADD R5, R25
+	VDUP V3.D[0], V3.D2
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0x6464e46d // bfmmla z13.s, z3.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0x6465e46c // bfmmla z12.s, z3.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0x6466e46b // bfmmla z11.s, z3.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0x6467e46a // bfmmla z10.s, z3.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0x6464e469 // bfmmla z9.s, z3.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+	WORD $0x6465e468 // bfmmla z8.s, z3.h, z5.h
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VEOR V3.B16, V3.B16, V3.B16
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VDUP V3.D[0], V3.D2
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0x6464e46d // bfmmla z13.s, z3.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0x6465e46c // bfmmla z12.s, z3.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0x6466e46b // bfmmla z11.s, z3.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0x6467e46a // bfmmla z10.s, z3.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0x6464e469 // bfmmla z9.s, z3.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+	WORD $0x6465e468 // bfmmla z8.s, z3.h, z5.h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	WORD $0x05ec69a0 // uzp1 z0.d, z13.d, z12.d
+	WORD $0x05ec6dac // uzp2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	WORD $0x05ea6960 // uzp1 z0.d, z11.d, z10.d
+	WORD $0x05ea6d6a // uzp2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	WORD $0x05e86920 // uzp1 z0.d, z9.d, z8.d
+	WORD $0x05e86d28 // uzp2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
+	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6b // st1w {z11.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee69 // st1w {z9.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
 // func matBF16SVEh8x3v(p *kargs)
 TEXT ·matBF16SVEh8x3v(SB), NOSPLIT, $0-8
 	MOVD p+0(FP), R0
@@ -3651,7 +5103,8 @@ l2:
 	ADD R4, R23, R24
 	ADD R4, R24, R25
 	ADD R4, R25, R26
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -3991,7 +5444,8 @@ l2:
 	WORD $0x04603009 // mov z9.d, z0.d
 	MOVD R2, R12
 	MOVD R1, R11
-	SUBS $2, R9, R13
+	MOVD R9, R13
+	SUBS $2, R13
 	BLT rest
 
 loop:
@@ -4146,6 +5600,463 @@ done:
 	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
 	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
 	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66c // st1w {z12.s}, p1, [x19]
+	WORD $0xe541ea6a // st1w {z10.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee68 // st1w {z8.s}, p3, [x19, #2, mul vl]
+	SUBS $1, R10
+	BEQ end
+	ADD R7, R2
+	WORD $0x04235063 // addvl x3, x3, #3
+	B panel
+
+end:
+	MOVD R2, 8(R0)
+	MOVD R3, 16(R0)
+	RET
+
+// func matBF16SVEh8x3vrows(p *kargs)
+TEXT ·matBF16SVEh8x3vrows(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	MOVD 0(R0), R1
+	MOVD 8(R0), R2
+	MOVD 16(R0), R3
+	MOVD 24(R0), R4
+	MOVD 32(R0), R5
+	MOVD 40(R0), R6
+	MOVD 48(R0), R7
+	MOVD 56(R0), R8
+	MOVD 64(R0), R9
+	MOVD 72(R0), R10
+	WORD $0x2518e3e0 // ptrue p0.b
+
+panel:
+	MOVD R3, R17
+	MOVD R8, R20
+	CMP $1, R10
+	WORD $0x04a2e3f6 // cntw x22, all, mul #3
+	MOVD 80(R0), R21
+	CSEL EQ, R21, R22, R22
+	MOVD ZR, R21
+	WORD $0x25b616a1 // whilelt p1.s, x21, x22
+	WORD $0x04a0e3f5 // cntw x21
+	WORD $0x25b616a2 // whilelt p2.s, x21, x22
+	WORD $0x04a1e3f5 // cntw x21, all, mul #2
+	WORD $0x25b616a3 // whilelt p3.s, x21, x22
+	MOVD 88(R0), R21
+	CBZ R21, l1
+	MOVD R17, R19
+	WORD $0xa540a67f // ld1w {z31.s}, p1/z, [x19]
+	WORD $0xa541aa7d // ld1w {z29.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7b // ld1w {z27.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a67e // ld1w {z30.s}, p1/z, [x19]
+	WORD $0xa541aa7c // ld1w {z28.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae7a // ld1w {z26.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a679 // ld1w {z25.s}, p1/z, [x19]
+	WORD $0xa541aa77 // ld1w {z23.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae75 // ld1w {z21.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a678 // ld1w {z24.s}, p1/z, [x19]
+	WORD $0xa541aa76 // ld1w {z22.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae74 // ld1w {z20.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a673 // ld1w {z19.s}, p1/z, [x19]
+	WORD $0xa541aa71 // ld1w {z17.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6f // ld1w {z15.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a672 // ld1w {z18.s}, p1/z, [x19]
+	WORD $0xa541aa70 // ld1w {z16.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae6e // ld1w {z14.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66d // ld1w {z13.s}, p1/z, [x19]
+	WORD $0xa541aa6b // ld1w {z11.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae69 // ld1w {z9.s}, p3/z, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xa540a66c // ld1w {z12.s}, p1/z, [x19]
+	WORD $0xa541aa6a // ld1w {z10.s}, p2/z, [x19, #1, mul vl]
+	WORD $0xa542ae68 // ld1w {z8.s}, p3/z, [x19, #2, mul vl]
+	B l2
+l1:
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V8.B16, V8.B16, V8.B16
+l2:
+	WORD $0x05fe63e0 // zip1 z0.d, z31.d, z30.d
+	WORD $0x05fe67fe // zip2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc63a0 // zip1 z0.d, z29.d, z28.d
+	WORD $0x05fc67bc // zip2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6360 // zip1 z0.d, z27.d, z26.d
+	WORD $0x05fa677a // zip2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86320 // zip1 z0.d, z25.d, z24.d
+	WORD $0x05f86738 // zip2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f662e0 // zip1 z0.d, z23.d, z22.d
+	WORD $0x05f666f6 // zip2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f462a0 // zip1 z0.d, z21.d, z20.d
+	WORD $0x05f466b4 // zip2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26260 // zip1 z0.d, z19.d, z18.d
+	WORD $0x05f26672 // zip2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06220 // zip1 z0.d, z17.d, z16.d
+	WORD $0x05f06630 // zip2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee61e0 // zip1 z0.d, z15.d, z14.d
+	WORD $0x05ee65ee // zip2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	WORD $0x05ec61a0 // zip1 z0.d, z13.d, z12.d
+	WORD $0x05ec65ac // zip2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	WORD $0x05ea6160 // zip1 z0.d, z11.d, z10.d
+	WORD $0x05ea656a // zip2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	WORD $0x05e86120 // zip1 z0.d, z9.d, z8.d
+	WORD $0x05e86528 // zip2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R2, R12
+	MOVD R1, R19
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	ADD R4, R24, R25
+	ADD R4, R25, R26
+	MOVD R9, R13
+	SUBS $4, R13
+	BLT few
+
+four:
+	WORD $0x042c50d1 // addvl x17, x12, #6
+	WORD $0xa5002264 // ld1rqw {z4.s}, p0/z, [x19]
+	ADD $16, R19
+	WORD $0xa5002285 // ld1rqw {z5.s}, p0/z, [x20]
+	ADD $16, R20
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa50022a6 // ld1rqw {z6.s}, p0/z, [x21]
+	ADD $16, R21
+	WORD $0xa50022c7 // ld1rqw {z7.s}, p0/z, [x22]
+	ADD $16, R22
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e459 // bfmmla z25.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e458 // bfmmla z24.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e457 // bfmmla z23.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e456 // bfmmla z22.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e455 // bfmmla z21.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e454 // bfmmla z20.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e43f // bfmmla z31.s, z1.h, z4.h
+	WORD $0x6464e479 // bfmmla z25.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e43e // bfmmla z30.s, z1.h, z5.h
+	WORD $0x6465e478 // bfmmla z24.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e43d // bfmmla z29.s, z1.h, z6.h
+	WORD $0x6466e477 // bfmmla z23.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e43c // bfmmla z28.s, z1.h, z7.h
+	WORD $0x6467e476 // bfmmla z22.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e43b // bfmmla z27.s, z1.h, z4.h
+	WORD $0x6464e475 // bfmmla z21.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e43a // bfmmla z26.s, z1.h, z5.h
+	WORD $0x6465e474 // bfmmla z20.s, z3.h, z5.h
+	WORD $0xa50022e4 // ld1rqw {z4.s}, p0/z, [x23]
+	ADD $16, R23
+	WORD $0xa5002305 // ld1rqw {z5.s}, p0/z, [x24]
+	ADD $16, R24
+	WORD $0x05e57080 // trn1 z0.d, z4.d, z5.d
+	WORD $0x05e57481 // trn2 z1.d, z4.d, z5.d
+	WORD $0xa5002326 // ld1rqw {z6.s}, p0/z, [x25]
+	ADD $16, R25
+	WORD $0xa5002347 // ld1rqw {z7.s}, p0/z, [x26]
+	ADD $16, R26
+	WORD $0x05e770c2 // trn1 z2.d, z6.d, z7.d
+	WORD $0x05e774c3 // trn2 z3.d, z6.d, z7.d
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e413 // bfmmla z19.s, z0.h, z4.h
+	WORD $0x6464e44d // bfmmla z13.s, z2.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e412 // bfmmla z18.s, z0.h, z5.h
+	WORD $0x6465e44c // bfmmla z12.s, z2.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e411 // bfmmla z17.s, z0.h, z6.h
+	WORD $0x6466e44b // bfmmla z11.s, z2.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e410 // bfmmla z16.s, z0.h, z7.h
+	WORD $0x6467e44a // bfmmla z10.s, z2.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e40f // bfmmla z15.s, z0.h, z4.h
+	WORD $0x6464e449 // bfmmla z9.s, z2.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e40e // bfmmla z14.s, z0.h, z5.h
+	WORD $0x6465e448 // bfmmla z8.s, z2.h, z5.h
+	WORD $0xa540a224 // ld1w {z4.s}, p0/z, [x17]
+	WORD $0x6464e433 // bfmmla z19.s, z1.h, z4.h
+	WORD $0x6464e46d // bfmmla z13.s, z3.h, z4.h
+	WORD $0xa541a225 // ld1w {z5.s}, p0/z, [x17, #1, mul vl]
+	WORD $0x6465e432 // bfmmla z18.s, z1.h, z5.h
+	WORD $0x6465e46c // bfmmla z12.s, z3.h, z5.h
+	WORD $0xa542a226 // ld1w {z6.s}, p0/z, [x17, #2, mul vl]
+	WORD $0x6466e431 // bfmmla z17.s, z1.h, z6.h
+	WORD $0x6466e46b // bfmmla z11.s, z3.h, z6.h
+	WORD $0xa543a227 // ld1w {z7.s}, p0/z, [x17, #3, mul vl]
+	WORD $0x6467e430 // bfmmla z16.s, z1.h, z7.h
+	WORD $0x6467e46a // bfmmla z10.s, z3.h, z7.h
+	WORD $0xa544a224 // ld1w {z4.s}, p0/z, [x17, #4, mul vl]
+	WORD $0x6464e42f // bfmmla z15.s, z1.h, z4.h
+	WORD $0x6464e469 // bfmmla z9.s, z3.h, z4.h
+	WORD $0xa545a225 // ld1w {z5.s}, p0/z, [x17, #5, mul vl]
+	WORD $0x6465e42e // bfmmla z14.s, z1.h, z5.h
+	WORD $0x6465e468 // bfmmla z8.s, z3.h, z5.h
+	ADD R6, R12
+	ADD R6, R12
+	SUBS $4, R13
+	BGE four
+
+few:
+	ADDS $4, R13
+	BEQ done
+	SUBS $2, R13
+	BLT rest
+
+loop:
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R19), V0.S[1]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	VLD1 (R20), V0.S[3]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R21), V1.S[1]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	VLD1 (R22), V1.S[3]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R23), V2.S[1]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	VLD1 (R24), V2.S[3]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R25), V3.S[1]
+	ADD R5, R25
+	VLD1 (R26), V3.S[2]
+	ADD R5, R26
+	VLD1 (R26), V3.S[3]
+	ADD R5, R26
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0x6464e46d // bfmmla z13.s, z3.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0x6465e46c // bfmmla z12.s, z3.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0x6466e46b // bfmmla z11.s, z3.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0x6467e46a // bfmmla z10.s, z3.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0x6464e469 // bfmmla z9.s, z3.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+	WORD $0x6465e468 // bfmmla z8.s, z3.h, z5.h
+	ADD R6, R12
+	SUBS $2, R13
+	BGE loop
+
+rest:
+	ADDS $2, R13
+	BEQ done
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R19), V0.S[0]
+	ADD R5, R19
+	VLD1 (R20), V0.S[2]
+	ADD R5, R20
+	WORD $0x05302000 // mov z0.q, q0
+	VEOR V1.B16, V1.B16, V1.B16
+	VLD1 (R21), V1.S[0]
+	ADD R5, R21
+	VLD1 (R22), V1.S[2]
+	ADD R5, R22
+	WORD $0x05302021 // mov z1.q, q1
+	VEOR V2.B16, V2.B16, V2.B16
+	VLD1 (R23), V2.S[0]
+	ADD R5, R23
+	VLD1 (R24), V2.S[2]
+	ADD R5, R24
+	WORD $0x05302042 // mov z2.q, q2
+	VEOR V3.B16, V3.B16, V3.B16
+	VLD1 (R25), V3.S[0]
+	ADD R5, R25
+	VLD1 (R26), V3.S[2]
+	ADD R5, R26
+	WORD $0x05302063 // mov z3.q, q3
+	WORD $0xa540a184 // ld1w {z4.s}, p0/z, [x12]
+	WORD $0x6464e41f // bfmmla z31.s, z0.h, z4.h
+	WORD $0x6464e439 // bfmmla z25.s, z1.h, z4.h
+	WORD $0x6464e453 // bfmmla z19.s, z2.h, z4.h
+	WORD $0x6464e46d // bfmmla z13.s, z3.h, z4.h
+	WORD $0xa541a185 // ld1w {z5.s}, p0/z, [x12, #1, mul vl]
+	WORD $0x6465e41e // bfmmla z30.s, z0.h, z5.h
+	WORD $0x6465e438 // bfmmla z24.s, z1.h, z5.h
+	WORD $0x6465e452 // bfmmla z18.s, z2.h, z5.h
+	WORD $0x6465e46c // bfmmla z12.s, z3.h, z5.h
+	WORD $0xa542a186 // ld1w {z6.s}, p0/z, [x12, #2, mul vl]
+	WORD $0x6466e41d // bfmmla z29.s, z0.h, z6.h
+	WORD $0x6466e437 // bfmmla z23.s, z1.h, z6.h
+	WORD $0x6466e451 // bfmmla z17.s, z2.h, z6.h
+	WORD $0x6466e46b // bfmmla z11.s, z3.h, z6.h
+	WORD $0xa543a187 // ld1w {z7.s}, p0/z, [x12, #3, mul vl]
+	WORD $0x6467e41c // bfmmla z28.s, z0.h, z7.h
+	WORD $0x6467e436 // bfmmla z22.s, z1.h, z7.h
+	WORD $0x6467e450 // bfmmla z16.s, z2.h, z7.h
+	WORD $0x6467e46a // bfmmla z10.s, z3.h, z7.h
+	WORD $0xa544a184 // ld1w {z4.s}, p0/z, [x12, #4, mul vl]
+	WORD $0x6464e41b // bfmmla z27.s, z0.h, z4.h
+	WORD $0x6464e435 // bfmmla z21.s, z1.h, z4.h
+	WORD $0x6464e44f // bfmmla z15.s, z2.h, z4.h
+	WORD $0x6464e469 // bfmmla z9.s, z3.h, z4.h
+	WORD $0xa545a185 // ld1w {z5.s}, p0/z, [x12, #5, mul vl]
+	WORD $0x6465e41a // bfmmla z26.s, z0.h, z5.h
+	WORD $0x6465e434 // bfmmla z20.s, z1.h, z5.h
+	WORD $0x6465e44e // bfmmla z14.s, z2.h, z5.h
+	WORD $0x6465e468 // bfmmla z8.s, z3.h, z5.h
+done:
+	MOVD R3, R17
+	MOVD R8, R20
+	WORD $0x05fe6be0 // uzp1 z0.d, z31.d, z30.d
+	WORD $0x05fe6ffe // uzp2 z30.d, z31.d, z30.d
+	WORD $0x0460301f // mov z31.d, z0.d
+	WORD $0x05fc6ba0 // uzp1 z0.d, z29.d, z28.d
+	WORD $0x05fc6fbc // uzp2 z28.d, z29.d, z28.d
+	WORD $0x0460301d // mov z29.d, z0.d
+	WORD $0x05fa6b60 // uzp1 z0.d, z27.d, z26.d
+	WORD $0x05fa6f7a // uzp2 z26.d, z27.d, z26.d
+	WORD $0x0460301b // mov z27.d, z0.d
+	WORD $0x05f86b20 // uzp1 z0.d, z25.d, z24.d
+	WORD $0x05f86f38 // uzp2 z24.d, z25.d, z24.d
+	WORD $0x04603019 // mov z25.d, z0.d
+	WORD $0x05f66ae0 // uzp1 z0.d, z23.d, z22.d
+	WORD $0x05f66ef6 // uzp2 z22.d, z23.d, z22.d
+	WORD $0x04603017 // mov z23.d, z0.d
+	WORD $0x05f46aa0 // uzp1 z0.d, z21.d, z20.d
+	WORD $0x05f46eb4 // uzp2 z20.d, z21.d, z20.d
+	WORD $0x04603015 // mov z21.d, z0.d
+	WORD $0x05f26a60 // uzp1 z0.d, z19.d, z18.d
+	WORD $0x05f26e72 // uzp2 z18.d, z19.d, z18.d
+	WORD $0x04603013 // mov z19.d, z0.d
+	WORD $0x05f06a20 // uzp1 z0.d, z17.d, z16.d
+	WORD $0x05f06e30 // uzp2 z16.d, z17.d, z16.d
+	WORD $0x04603011 // mov z17.d, z0.d
+	WORD $0x05ee69e0 // uzp1 z0.d, z15.d, z14.d
+	WORD $0x05ee6dee // uzp2 z14.d, z15.d, z14.d
+	WORD $0x0460300f // mov z15.d, z0.d
+	WORD $0x05ec69a0 // uzp1 z0.d, z13.d, z12.d
+	WORD $0x05ec6dac // uzp2 z12.d, z13.d, z12.d
+	WORD $0x0460300d // mov z13.d, z0.d
+	WORD $0x05ea6960 // uzp1 z0.d, z11.d, z10.d
+	WORD $0x05ea6d6a // uzp2 z10.d, z11.d, z10.d
+	WORD $0x0460300b // mov z11.d, z0.d
+	WORD $0x05e86920 // uzp1 z0.d, z9.d, z8.d
+	WORD $0x05e86d28 // uzp2 z8.d, z9.d, z8.d
+	WORD $0x04603009 // mov z9.d, z0.d
+	MOVD R17, R19
+	WORD $0xe540e67f // st1w {z31.s}, p1, [x19]
+	WORD $0xe541ea7d // st1w {z29.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7b // st1w {z27.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e67e // st1w {z30.s}, p1, [x19]
+	WORD $0xe541ea7c // st1w {z28.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee7a // st1w {z26.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e679 // st1w {z25.s}, p1, [x19]
+	WORD $0xe541ea77 // st1w {z23.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee75 // st1w {z21.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e678 // st1w {z24.s}, p1, [x19]
+	WORD $0xe541ea76 // st1w {z22.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee74 // st1w {z20.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e673 // st1w {z19.s}, p1, [x19]
+	WORD $0xe541ea71 // st1w {z17.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6f // st1w {z15.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e672 // st1w {z18.s}, p1, [x19]
+	WORD $0xe541ea70 // st1w {z16.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee6e // st1w {z14.s}, p3, [x19, #2, mul vl]
+	ADD R20, R19
+	WORD $0xe540e66d // st1w {z13.s}, p1, [x19]
+	WORD $0xe541ea6b // st1w {z11.s}, p2, [x19, #1, mul vl]
+	WORD $0xe542ee69 // st1w {z9.s}, p3, [x19, #2, mul vl]
 	ADD R20, R19
 	WORD $0xe540e66c // st1w {z12.s}, p1, [x19]
 	WORD $0xe541ea6a // st1w {z10.s}, p2, [x19, #1, mul vl]

@@ -13,7 +13,7 @@ const headerARM64 = `
 //
 //	R0 args     R1 strip of A      R2 panel of B     R3 panel of C     R4 bytes between rows of A    R5 between steps of A
 //	R6 bytes between groups of B   R7 between panels of B   R8 between rows of C   R9 steps   R10 panels to go
-//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R19-R26 rows of A at k
+//	R11 R12 A and B at k           R13 steps to go   R14 R15 R16 further panels of B at k      R17 B further on   R19-R26 rows of A at k
 //	V0-V7 parts of A and B; the sums lie in the highest registers, so that Z0-Z7 can be taken by element
 
 `
@@ -31,13 +31,14 @@ const (
 	kindMat16        // 2 steps of 2 k: BFMMLA
 )
 
-// armKernel is one kernel: kind, rows, panels at once, and whether both operands are packed.
+// armKernel is one kernel: kind, rows, panels at once, and what is known of the places of A; where anything is, B is packed.
 type armKernel struct {
 	*file
 	sve     bool
 	kind    int
 	h, w    int
-	fast    bool
+	fast    bool           // A is packed
+	rows    bool           // the steps of a row of A lie side by side
 	acc     map[[2]int]int // register of the sums of a row and a vector of columns
 	lowest  int            // lowest register that holds sums
 	pairs   [][2]int       // matrix products: the rows of each register of A; -1 is none
@@ -81,6 +82,15 @@ func (g *armKernel) assign() {
 		// A pair shares two registers a vector of columns: as rows, one each; while it is multiplied, two blocks of 2x2.
 		g.pairs = [][2]int{{0, -1}}
 		switch {
+		case g.rows:
+			g.pairs = nil
+			for i := 0; i < g.h; i += 2 {
+				p := [2]int{i, i + 1}
+				if i+1 == g.h {
+					p[1] = -1
+				}
+				g.pairs = append(g.pairs, p)
+			}
 		case g.h == 2:
 			g.pairs = [][2]int{{0, 1}}
 		case g.h == 3:
@@ -386,6 +396,88 @@ func (g *armKernel) matrixSteps(n int) {
 	}
 }
 
+// fourSteps emits four steps of kernels that read A along its rows: sixteen bytes of each row, four rows at a time, for which B is
+// read again, because all registers of eight rows are not to be had.
+func (g *armKernel) fourSteps() {
+	const b = 4 // registers below hold A
+	groups := 4 / g.group()
+	// vector loads vector v of the four steps' B.
+	vector := func(r, v int) {
+		if g.sve && v >= 6 {
+			g.load(r, "R17", v-6)
+		} else {
+			g.load(r, "R12", v)
+		}
+	}
+	if g.sve && g.kind != kindDot {
+		g.i(e.ADDVL(17, 12, 6))
+	}
+	row := func(r, i int) {
+		if g.sve {
+			g.i(e.LD1RQW(e.Z(r), 0, xreg(g.rowPointer(i)), 0))
+			g.p("\tADD $16, %s", g.rowPointer(i))
+		} else {
+			g.p("\tFMOVQ.P 16(%s), F%d", g.rowPointer(i), r)
+		}
+	}
+	g.use(7)
+	for at := 0; at < g.h; at += 4 {
+		n := min(4, g.h-at)
+		if g.matrix() {
+			n = (n + 1) / 2
+			for q := range n {
+				p := g.pairs[at/2+q]
+				t0, t1 := b+2*q, b+2*q+1
+				row(t0, p[0])
+				if p[1] >= 0 {
+					row(t1, p[1])
+				} else {
+					t1 = t0
+				}
+				if g.sve {
+					g.i(e.ZTRN1(e.D, e.Z(2*q), e.Z(t0), e.Z(t1)))
+					g.i(e.ZTRN2(e.D, e.Z(2*q+1), e.Z(t0), e.Z(t1)))
+				} else {
+					g.p("\tVTRN1 V%d.D2, V%d.D2, V%d.D2", t1, t0, 2*q)
+					g.p("\tVTRN2 V%d.D2, V%d.D2, V%d.D2", t1, t0, 2*q+1)
+				}
+			}
+			for x := range groups {
+				for v := range 2 * armVectors {
+					r := b + v%4
+					vector(r, x*2*armVectors+v)
+					for q := range n {
+						g.multiplyAdd(g.blocks[[2]int{at/2 + q, v}], r, 2*q+x)
+					}
+				}
+			}
+			continue
+		}
+		for i := range n {
+			row(i, at+i)
+		}
+		for x := range groups {
+			for v := range armVectors {
+				if g.kind == kindDot {
+					r := b + (x+v)%2*2
+					g.even(r, "R12", x*armVectors+v)
+					for s := range 2 {
+						for i := range n {
+							g.byElement(g.acc[[2]int{at + i, v}], r+s, i, 2*x+s)
+						}
+					}
+					continue
+				}
+				r := b + v
+				vector(r, x*armVectors+v)
+				for i := range n {
+					g.byElement(g.acc[[2]int{at + i, v}], r, i, x)
+				}
+			}
+		}
+	}
+}
+
 // next moves the pointers of B, and of a packed A, past groups.
 func (g *armKernel) next(groups, steps int) {
 	if g.fast {
@@ -393,7 +485,7 @@ func (g *armKernel) next(groups, steps int) {
 	}
 	for q := range g.w {
 		switch {
-		case g.fast && !g.sve:
+		case (g.fast || g.rows) && !g.sve:
 			g.p("\tADD $%d, %s", groups*g.groupBytes(), g.bPointer(q))
 		default:
 			for range groups {
@@ -584,8 +676,9 @@ func (g *armKernel) copyTail(toStack bool) {
 }
 
 // kernel emits one function and returns its name.
-func (f *file) armKernel(name string, sve bool, kind, h, w int, fast bool) string {
-	g := &armKernel{file: f, sve: sve, kind: kind, h: h, w: w, fast: fast}
+func (f *file) armKernel(name string, sve bool, kind, h, w int, form string) string {
+	fast := form == "fast"
+	g := &armKernel{file: f, sve: sve, kind: kind, h: h, w: w, fast: fast, rows: form == "rows"}
 	isa, size := "NEON", fmt.Sprintf("%d", 12*w)
 	if sve {
 		isa, size = "SVE", fmt.Sprintf("%dv", armVectors*w)
@@ -595,9 +688,12 @@ func (f *file) armKernel(name string, sve bool, kind, h, w int, fast bool) strin
 	if sve {
 		doc = fmt.Sprintf("multiplies %d rows by %d vectors of columns a step.", h, armVectors*w)
 	}
-	if fast {
-		name += "fast"
+	name += form
+	switch form {
+	case "fast":
 		doc = strings.TrimSuffix(doc, ".") + ", both operands packed."
+	case "rows":
+		doc = strings.TrimSuffix(doc, ".") + ", A read along its rows and B packed."
 	}
 	g.assign()
 	g.tailing = !sve && w == 1
@@ -678,7 +774,22 @@ func (f *file) armKernel(name string, sve bool, kind, h, w int, fast bool) strin
 		unroll = 2
 	}
 	n := g.group() * unroll
-	g.p("\tSUBS $%d, R9, R13", n)
+	g.p("\tMOVD R9, R13")
+	if g.rows {
+		g.p("\tSUBS $4, R13")
+		g.p("\tBLT few")
+		g.p("")
+		g.p("four:")
+		g.fourSteps()
+		g.next(4/g.group(), 4)
+		g.p("\tSUBS $4, R13")
+		g.p("\tBGE four")
+		g.p("")
+		g.p("few:")
+		g.p("\tADDS $4, R13")
+		g.p("\tBEQ done")
+	}
+	g.p("\tSUBS $%d, R13", n)
 	g.p("\tBLT rest")
 	g.p("")
 	g.p("loop:")
@@ -704,6 +815,8 @@ func (f *file) armKernel(name string, sve bool, kind, h, w int, fast bool) strin
 				g.p("rest%d:", left+1)
 			}
 		}
+	}
+	if n > 1 || g.rows {
 		g.p("done:")
 	}
 	g.p("\tMOVD R3, R17")
@@ -774,19 +887,21 @@ func arm64(out string) {
 			{"mat8", kindMat8, 8, []int{0, 4, 4, 2}},
 		} {
 			f := &file{}
-			full, fast, wide := map[int]string{}, map[int]string{}, map[int]string{}
+			full, fast, rows, wide := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 			for h := 1; h <= fam.mr; h++ {
-				full[h] = f.armKernel(fam.name, sve, fam.kind, h, 1, false)
+				full[h] = f.armKernel(fam.name, sve, fam.kind, h, 1, "")
 				if h < len(fam.wide) && fam.wide[h] > 1 {
-					wide[h] = f.armKernel(fam.name, sve, fam.kind, h, fam.wide[h], false)
+					wide[h] = f.armKernel(fam.name, sve, fam.kind, h, fam.wide[h], "")
 				}
 				if h >= 4 && fam.kind != kindF16 && fam.kind != kindBF16 {
-					fast[h] = f.armKernel(fam.name, sve, fam.kind, h, 1, true)
+					fast[h] = f.armKernel(fam.name, sve, fam.kind, h, 1, "fast")
+					rows[h] = f.armKernel(fam.name, sve, fam.kind, h, 1, "rows")
 				}
 			}
 			tables := table(fam.name+isa+"full", "are the kernels of one panel, by height.", full, fam.mr)
 			if len(fast) > 0 {
 				tables += table(fam.name+isa+"fast", "take both operands packed.", fast, fam.mr)
+				tables += table(fam.name+isa+"rows", "read A along its rows, and a packed B.", rows, fam.mr)
 			}
 			tables += table(fam.name+isa+"wide", "compute several panels at once.", wide, fam.mr)
 			f.write(out, "kernels_"+strings.ToLower(fam.name+"_"+isa)+"_arm64", tags, headerARM64, tables)
