@@ -29,6 +29,7 @@ type Run struct {
 	Accumulate bool
 	Threads    int         // 0 means GOMAXPROCS
 	ISA        cpuinfo.ISA // the highest instruction set to use; 0 means what TESSERA_ISA allows
+	Knobs      *Knobs      // thresholds; nil for those of the environment, the profile or the defaults
 }
 
 func (r *Run) check(p *Packed) error {
@@ -72,28 +73,35 @@ func (p *Packed) Mul(ctx context.Context, r *Run) error {
 	if err := r.check(p); err != nil || r.M == 0 {
 		return err
 	}
+	isa, err := r.isa()
+	if err != nil {
+		return err
+	}
+	kn, err := r.knobs()
+	if err != nil {
+		return err
+	}
 	w := takeWork()
 	defer giveWork(w)
-	w.p, w.r, w.k, w.ctx = p, r, choose(r.isa()), ctx
+	w.p, w.r, w.k, w.kn, w.ctx = p, r, choose(isa), kn, ctx
 	w.plan()
 	par.Run(r.Threads, w.quantJobs, (*quantTask)(w))
 	par.Run(r.Threads, w.jobs, (*dotTask)(w))
-	err := ctx.Err()
-	w.p, w.r, w.ctx = nil, nil, nil
-	return err
+	w.p, w.r, w.kn, w.ctx = nil, nil, nil, nil
+	return ctx.Err()
 }
 
-func (r *Run) isa() cpuinfo.ISA {
-	if r.ISA != 0 {
-		return r.ISA
+// isa returns the level to use, or the error of a bad pin.
+func (r *Run) isa() (cpuinfo.ISA, error) {
+	isa, err := cpuinfo.Pinned()
+	if err != nil {
+		return isa, fmt.Errorf("qgemm: %w", err)
 	}
-	return pinned()
+	if r.ISA != 0 {
+		return r.ISA, nil
+	}
+	return isa, nil
 }
-
-var pinned = sync.OnceValue(func() cpuinfo.ISA {
-	isa, _ := cpuinfo.Pinned()
-	return isa
-})
 
 // work is the state of one call: what its two parallel regions share. It is reused.
 type work struct {
@@ -101,6 +109,7 @@ type work struct {
 	p    *Packed
 	r    *Run
 	k    *kernels
+	kn   *knobs
 	ctx  context.Context
 
 	q         []byte // quantized rows of A
@@ -120,16 +129,6 @@ type work struct {
 	rowsEach  int // rows of a job of quantization
 	quantJobs int
 }
-
-// Elements of k that are spread at once, 16 KiB for 1,024 elements of a panel: what is spread must stay in the first-level cache, for the
-// dot kernels two or four panels, for tiles four panels beside the rows of A that they meet.
-const (
-	chunkDot   = 1024
-	chunkTiles = 512
-)
-
-// tileRows bounds the rows of one call for tiles, which cannot be interrupted: 1,024 rows take about 40 microseconds.
-const tileRows = 1024
 
 var spare struct {
 	sync.Mutex
@@ -174,7 +173,7 @@ func (w *work) plan() {
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
 	w.fused = nil
-	if r.M <= fewRows && w.k.fused != nil {
+	if r.M <= w.kn.fewRows && w.k.fused != nil {
 		w.fused = w.k.fused(f, r.M)
 	}
 	w.runs = w.jobs
@@ -183,14 +182,14 @@ func (w *work) plan() {
 		w.slots, w.height, w.perWorker = fewSlots, fewSlots, 0
 		w.divide()
 	case w.k.tiles != nil:
-		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, chunkTiles
+		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, w.kn.chunkTiles
 	default:
-		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[tile(r.M)], chunkDot
+		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[tile(r.M)], w.kn.chunkDot
 	}
 	rows := (r.M + w.height - 1) / w.height * w.height
 	w.q = grow(w.q, rows*p.k) // tiles read whole groups
 	w.metas = grow(w.metas, rows/w.height*w.blocks*metaStep(w.slots))
-	w.rowsEach = max(1, 16384/p.k)
+	w.rowsEach = max(1, w.kn.quantJob/p.k)
 	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
 	workers := par.Workers(r.Threads, w.jobs)
 	if w.fused == nil {
@@ -326,7 +325,7 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 		left := r.M - i
 		args.groups, args.rows = 1, left
 		if left >= w.height {
-			args.groups, args.rows = min(left, tileRows)/w.height, w.height
+			args.groups, args.rows = min(left, w.kn.tileRows)/w.height, w.height
 		}
 		args.a = unsafe.Pointer(&w.q[i*p.k+k0])
 		args.meta = w.meta(i, k0/f.block)

@@ -62,7 +62,7 @@ func activations(rng *rand.Rand, n int) []float32 {
 func (p *Packed) mulWith(t testing.TB, k *kernels, r *Run) {
 	t.Helper()
 	require.NoError(t, r.check(p))
-	w := &work{p: p, r: r, k: k, ctx: context.Background()}
+	w := &work{p: p, r: r, k: k, kn: knobTable.Defaults(), ctx: context.Background()}
 	w.plan()
 	for job := range w.quantJobs {
 		(*quantTask)(w).Do(0, job)
