@@ -41,6 +41,9 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	}
 	kc = max(kc, 1)
 
+	if strips == 1 && kc == steps && h < len(k.wideP) {
+		return blocking{kc, 1, passOnce(panels, k.wideP[h], max(callBytes/(kc*panelStep), 1), workers)}
+	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
 	nc = min(nc, max(callBytes/(kc*panelStep), 1), max(in.L2/100*kn.cPercent/(h*panelStep), 1), panels)
 	mc := max(in.L2/100*kn.cPercent/(nc*panelStep*h), 1)
@@ -52,6 +55,22 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		nc, mc = share(nc, mc, strips, panels, h, workers, kn.jobsPerWorker)
 	}
 	return blocking{kc, mc, nc}
+}
+
+// passOnce returns the panels of a block for a single low strip, which goes through B once, so that none of it has to stay in a cache:
+// whole groups of as many panels as a kernel takes at once, at most most of them, and as many blocks for every worker.
+func passOnce(panels, wide, most, workers int) int {
+	wide = max(wide, 1)
+	groups := ceilDiv(panels, wide)
+	first := ceilDiv(groups, max(most/wide, 1)*workers)
+	best := ceilDiv(groups, first*workers)
+	for turns := first + 1; turns <= first+6 && turns*workers <= groups; turns++ {
+		// More turns for the same time of the slowest worker leave more to a worker that is not held up.
+		if n := ceilDiv(groups, turns*workers); n*turns <= best*ceilDiv(groups, best*workers) {
+			best = n
+		}
+	}
+	return min(best*wide, panels)
 }
 
 // share makes blocks smaller until every worker has several, or one exactly: rows first while the chunk of B is still reused
