@@ -1,6 +1,9 @@
 package conv
 
-import "github.com/tessera-go/tessera/internal/cpuinfo"
+import (
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/par"
+)
 
 // blocks runs a transposed convolution whose kernel is as large as its stride, so that each pixel becomes a block of KH x KW pixels that
 // no other one touches. With few channels a phase would fill a small part of a panel only; here all elements of a block are the
@@ -11,6 +14,7 @@ type blocks struct {
 	bias []float32
 	args *Args
 	own  Args
+	rows int // of the output, of a job that finishes them
 }
 
 // mostBlockChannels is the number of channels up to which blocks are faster than phases, whose stores need no second step.
@@ -63,7 +67,26 @@ func (b *blocks) run(a *Args) {
 	}
 	b.own.X, b.own.Load, b.own.Act, b.own.Bias, b.own.Stop = a.X, a.Load, a.Act, b.bias, a.Stop
 	b.plan.Run(&b.own)
+	if n := b.s.N * b.s.OH; a.Post != nil && n > 0 { // along whole rows: those of a job are short
+		b.rows = max(postFloats/max(b.s.OW*b.s.M, 1), 1)
+		par.Run(b.plan.threads, ceilDiv(n, b.rows), b)
+	}
 	b.own.X, b.own.Load, b.args = nil, nil, nil
+}
+
+// postFloats are the results that a job finishes.
+const postFloats = 8 << 10
+
+// Do finishes some rows.
+func (b *blocks) Do(_, job int) {
+	a, row := b.args, b.s.OW*b.s.M
+	if a.Stop != nil && a.Stop() {
+		return
+	}
+	from, to := job*b.rows*row, min((job+1)*b.rows, b.s.N*b.s.OH)*row
+	if from < to {
+		a.Post(from, a.Y[from:to])
+	}
 }
 
 // store lays out the blocks of neighbouring pixels.
@@ -83,9 +106,6 @@ func (b *blocks) store(i int, y []float32) {
 				continue
 			}
 			spread(a.Y[at:end], y[ky*run:], run, size)
-			if a.Post != nil {
-				a.Post(at, a.Y[at:end])
-			}
 		}
 		y = y[n*size:]
 		pixel += n

@@ -297,6 +297,7 @@ type work struct {
 type scratch struct {
 	t    tile
 	s    strip
+	r    row
 	rows []float32 // padded input
 	out  []float32 // a tile's pixels, where Y cannot take them
 	edge []float32 // a tile of whole panels

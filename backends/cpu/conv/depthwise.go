@@ -198,6 +198,10 @@ func (d *depthwise) Do(worker, job int) {
 				d.empty(sc, image, y, r)
 				continue
 			}
+			if f := d.rowKernel(sp, r); f != nil {
+				d.row(sc, f, image, y, r, x[base:])
+				continue
+			}
 			s.offs, s.taps = unsafe.Pointer(unsafe.SliceData(l.offs)), len(l.offs)
 			if d.mean {
 				s.w = unsafe.Pointer(&l.scale[0])
@@ -223,6 +227,43 @@ func (d *depthwise) Do(worker, job int) {
 				done += h
 			}
 		}
+	}
+}
+
+// rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie inside the image.
+func (d *depthwise) rowKernel(sp span, r *run) func(*row) {
+	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.dw != 1 || r.from != 0 || r.to != d.kw || d.c%d.k.block != 0 {
+		return nil
+	}
+	h := 8
+	if r.n < h {
+		h = 4
+	}
+	if r.n < h {
+		return nil
+	}
+	return d.k.rows[[3]int{d.kw, d.sw, h}]
+}
+
+// row computes a run of columns, in calls of well below 100 microseconds.
+func (d *depthwise) row(sc *scratch, f func(*row), image, y int, r *run, x []float32) {
+	const most = 1 << 20 // multiply-adds of a call
+	a, sp := d.args, d.ys[y]
+	k := &sc.r
+	k.init = sc.s.init
+	k.lo, k.hi, k.p, k.q, k.mode, k.s, k.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
+	k.w = unsafe.Pointer(&d.weights[sp.from*d.kw*d.c])
+	k.step, k.wstep, k.rows = d.dh*d.w*d.c*4, d.kw*d.c*4, sp.to-sp.from
+	k.px, k.ldc = d.c*4, d.c*4
+	pieces := ceilDiv(r.n, max(most/(d.c*d.kw*k.rows), 16))
+	for i := range pieces {
+		from, to := i*r.n/pieces, (i+1)*r.n/pieces
+		out := ((image*d.oh+y)*d.ow + r.first + from) * d.c
+		k.x = unsafe.Pointer(&x[(sp.at*d.w+r.at+from*d.sw)*d.c])
+		k.c = unsafe.Pointer(&a.Y[out])
+		k.pixels, k.n = to-from, d.c
+		f(k)
+		d.post(sc, out, to-from)
 	}
 }
 

@@ -57,6 +57,32 @@ type strip struct {
 	s, t float32
 }
 
+// row is what a row kernel is called with: some neighbouring pixels of n channels, every channel by itself, all of whose taps lie inside
+// the image. It computes what a strip does.
+//
+//	c[i][j] = limit(act((over rows r, taps t: x[r][i stride + t][j] * w[r][t][j]) + init[j]), lo, hi)
+//
+// Rows of taps lie step bytes apart in the image and wstep in the filter, neighbouring pixels and taps px. Pixels are at least
+// as many as the kernel computes at a time. Kernels change n.
+type row struct {
+	x      unsafe.Pointer
+	w      unsafe.Pointer
+	c      unsafe.Pointer
+	init   unsafe.Pointer
+	step   int
+	wstep  int
+	rows   int
+	pixels int
+	px     int
+	ldc    int
+	n      int
+	lo     float32
+	hi     float32
+	p, q   float32
+	mode   int
+	s, t   float32
+}
+
 // The modes of tile and strip: what happens to a sum before it is limited.
 const (
 	plain  = 0
@@ -79,7 +105,8 @@ type kernels struct {
 	block   int           // strips take whole blocks of so many channels; 1: any number
 	mul     []func(*strip)
 	maximum []func(*strip)
-	input   [7]func(*transform) // of Winograd's algorithm, by pixels of a tile; nil: in Go
+	rows    map[[3]int]func(*row) // by taps of a row, stride and pixels at a time
+	input   [7]func(*transform)   // of Winograd's algorithm, by pixels of a tile; nil: in Go
 	output  [7]func(*inverse)
 }
 

@@ -8,12 +8,14 @@ var amd64Kernels = []*kernels{
 	{
 		isa: cpuinfo.AVX512, nr: 32, mr: 14, masks: true, wide: tileAVX512x32[:], half: tileAVX512x16[:],
 		sr: 8, block: 1, mul: stripMulAVX512[:], maximum: stripMaxAVX512[:],
+		rows:   rowMulAVX512,
 		input:  [7]func(*transform){4: winogradInputAVX512x4, 6: winogradInputAVX512x6},
 		output: [7]func(*inverse){4: winogradOutputAVX512x4, 6: winogradOutputAVX512x6},
 	},
 	{
 		isa: cpuinfo.AVX2, nr: 16, mr: 6, wide: tileAVX2x16[:],
 		sr: 8, block: 8, mul: stripMulAVX2[:], maximum: stripMaxAVX2[:],
+		rows:   rowMulAVX2,
 		input:  [7]func(*transform){4: winogradInputAVX2x4, 6: winogradInputAVX2x6},
 		output: [7]func(*inverse){4: winogradOutputAVX2x4, 6: winogradOutputAVX2x6},
 	},

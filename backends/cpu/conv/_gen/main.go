@@ -160,6 +160,7 @@ func main() {
 	avx512(*out)
 	avx2(*out)
 	winograd(*out)
+	rows(*out)
 	constants(*out)
 }
 
