@@ -46,6 +46,10 @@ func (k *copier) copy(e *env, dst, src *tensor.Tensor) {
 	k.dst, k.src = dst.Ptr(), src.Ptr()
 	var n int
 	k.size, n = jobs(k.total, grainCopy/k.elem)
+	if row := k.inner(); row < k.size && n > 1 { // whole rows, which transpose in squares
+		k.size = (k.size + row - 1) / row * row
+		n = (k.total + k.size - 1) / k.size
+	}
 	if n == 1 {
 		k.Do(0, 0)
 		return
