@@ -55,6 +55,11 @@ func (k *sdpaKernel) bytes() int {
 	n := 0
 	for _, w := range k.work {
 		n += 4*(len(w.q)+len(w.scores)+len(w.acc)+len(w.k)+len(w.v)+len(w.mask)+len(w.top)+len(w.sum)) + 16*len(w.from)
+		for _, b := range w.kept {
+			if b.k != nil {
+				n += b.k.Bytes() + b.v.Bytes()
+			}
+		}
 		if w.space != nil {
 			n += w.space.Cap()
 		}

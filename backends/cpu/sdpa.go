@@ -18,10 +18,11 @@ import (
 // Milakov and Gimelshein, arXiv 1805.02867; Rabe and Staats, arXiv 2112.05682), so that no more than queryTile x keyBlock scores exist
 // for a worker at a time, whatever the context.
 const (
-	queryTile = 64  // rows of a tile: enough to pay for packing a block of keys
-	keyBlock  = 128 // keys of a block: scores of a tile are 32 KiB
-	fewRows   = 16  // below it dot products with the keys where they lie are faster than packing them
-	asStored  = 2   // up to it 16-bit keys and values are widened for every row, above once for all in memory
+	queryTile = 64        // rows of a tile: enough to pay for packing a block of keys
+	keyBlock  = 128       // keys of a block: scores of a tile are 32 KiB
+	fewRows   = 16        // below it dot products with the keys where they lie are faster than packing them
+	keptBytes = 512 << 10 // of packed keys and values that a worker keeps for the tiles of a group
+	asStored  = 2         // up to it 16-bit keys and values are widened for every row, above once for all in memory
 )
 
 // sdpaKernel computes attention. Query heads that share a key head are rows of the same tiles.
@@ -44,6 +45,8 @@ type sdpaKernel struct {
 	seen             [6][tensor.MaxRank]int
 	halves           bool // keys and values are rows of 16 bits that vector functions read as they are
 	tiles            int  // of a group
+	runs             int  // so far
+	whole            bool // a job is all tiles of a group
 	work             []sdpaWork
 }
 
@@ -56,6 +59,15 @@ type sdpaWork struct {
 	from, to        []int
 	space           *gemm.Workspace
 	scoreOpt, accum gemm.Options
+	kept            []packedKeys // blocks of the group that the worker is at
+	part            gemm.PackedB
+}
+
+// packedKeys is a block of keys and values as products of many rows read them.
+type packedKeys struct {
+	run, group, block int // whose they are
+	n                 int // keys
+	k, v              *gemm.PackedB
 }
 
 func sdpaKernelFor(op attention.SDPA, c ops.Call) kernel {
@@ -166,6 +178,7 @@ func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
 		k.made = true
 		k.layOut(&ts)
 	}
+	k.runs++
 	jobs := k.groups.total * k.tiles
 	for w := par.Workers(e.threads, jobs); len(k.work) < w; {
 		rows := min(queryTile, k.rep*k.m)
@@ -189,7 +202,13 @@ func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
 			w.accum = gemm.Options{Threads: 1, Workspace: space, ISA: k.isa, Accumulate: true}
 		}
 	}
-	if jobs == 1 || k.work1(&ts) {
+	one := jobs == 1 || k.work1(&ts)
+	workers := par.Workers(e.threads, jobs)
+	k.whole = one || workers == 1 || k.groups.total >= 4*workers
+	if k.whole {
+		jobs = k.groups.total
+	}
+	if one {
 		for i := range jobs {
 			k.Do(0, i)
 		}
@@ -218,21 +237,32 @@ func (k *sdpaKernel) work1(ts *[6]*tensor.Tensor) bool {
 	return k.groups.total*k.rep*k.m*keys*(k.d+k.dv) < smallAttention
 }
 
-// Do computes one tile of queries of one group.
+// Do computes one tile of queries of one group, or all of its tiles: then what a worker has packed serves them all.
 func (k *sdpaKernel) Do(worker, job int) {
+	if !k.whole {
+		k.tile(worker, job/k.tiles, job%k.tiles)
+		return
+	}
+	for t := range k.tiles {
+		k.tile(worker, job, t)
+	}
+}
+
+// tile computes one tile of queries of one group.
+func (k *sdpaKernel) tile(worker, group, tile int) {
 	if k.e.stopped() {
 		return
 	}
 	w := &k.work[worker]
 	var c cursor
-	k.groups.seek(&c, job/k.tiles)
+	k.groups.seek(&c, group)
 	var p [6]unsafe.Pointer
 	for i := range p {
 		if k.base[i] != nil {
 			p[i] = unsafe.Add(k.base[i], c.off[i])
 		}
 	}
-	first := job % k.tiles * queryTile
+	first := tile * queryTile
 	rows := min(queryTile, k.rep*k.m-first)
 	// Row r of the group is query r/rep of head r%rep, so that a tile's queries are neighbours and see about the same keys.
 	low, high := k.n, 0
@@ -241,26 +271,28 @@ func (k *sdpaKernel) Do(worker, job int) {
 		q := w.q[r*k.d:][:k.d]
 		k.e.loadFloats(q, k.types[1], unsafe.Add(p[1], i*k.row[1]+h*k.head[1]), k.along[1])
 		k.e.vec.Scale(q, q, k.factor, 0)
-		pos := i + k.n - k.m
-		if p[5] != nil {
-			at := unsafe.Add(p[5], i*k.row[5])
-			if k.types[5] == tensor.I32 {
-				pos = int(*(*int32)(at))
-			} else {
-				pos = int(*(*int64)(at))
-			}
-		}
-		w.from[r], w.to[r] = k.op.Visible(pos, k.n)
+		w.from[r], w.to[r] = k.visible(&p, i)
 		low, high = min(low, w.from[r]), max(high, w.to[r])
 		w.top[r], w.sum[r] = float32(math.Inf(-1)), 0
 	}
 	acc := w.acc[:rows*k.dv]
 	clear(acc)
+	if rows >= fewRows {
+		low -= low % keyBlock // so that the blocks of all tiles are the same
+	}
 	for at := low; at < high; at += keyBlock {
 		if k.e.stopped() {
 			return
 		}
-		k.block(w, &p, first, rows, at, min(keyBlock, high-at))
+		n := min(keyBlock, high-at)
+		switch {
+		case rows >= fewRows:
+			k.many(w, &p, group, first, rows, at, n)
+		case k.halves && rows <= asStored:
+			k.stored(w, &p, first, rows, at, n)
+		default:
+			k.few(w, &p, first, rows, at, n)
+		}
 	}
 	for r := range rows {
 		row := acc[r*k.dv:][:k.dv]
@@ -328,42 +360,96 @@ func (k *sdpaKernel) stored(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, 
 	}
 }
 
-// block lets a tile meet n keys.
-func (k *sdpaKernel) block(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n int) {
-	if k.halves && rows <= asStored {
-		k.stored(w, p, first, rows, at, n)
-		return
-	}
+// few lets few queries meet n keys.
+func (k *sdpaKernel) few(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n int) {
 	keys, ks := k.rowsOf(p[2], 2, at, n, k.d, w.k)
 	values, vs := k.rowsOf(p[3], 3, at, n, k.dv, w.v)
+	for r := range rows {
+		s := w.scores[r*n:][:n]
+		k.e.vec.Dots(s, w.q[r*k.d:][:k.d], keys, ks)
+		k.weigh(w, p, first, r, s, at)
+		k.e.vec.Weigh(w.acc[r*k.dv:][:k.dv], s, values, vs)
+	}
+}
+
+// many lets a tile meet n keys, which are packed once for all tiles of the group that follow on this worker.
+func (k *sdpaKernel) many(w *sdpaWork, p *[6]unsafe.Pointer, group, first, rows, at, n int) {
+	b := k.packed(w, p, group, at, n)
 	s := w.scores[:rows*n]
-	few := rows < fewRows
-	switch {
-	case k.d == 0:
+	var err error
+	if k.d == 0 {
 		clear(s)
-	case few:
-		for r := range rows {
-			k.e.vec.Dots(s[r*n:][:n], w.q[r*k.d:][:k.d], keys, ks)
-		}
-	default:
-		must(gemm.Mul(gemm.Of(s, rows, n), gemm.Of(w.q[:rows*k.d], rows, k.d), gemm.View(keys, k.d, n, 1, ks), &w.scoreOpt))
+	} else {
+		w.part, err = b.k.Corner(k.d, n)
+		must(err)
+		must(gemm.MulPacked(gemm.Of(s, rows, n), gemm.Of(w.q[:rows*k.d], rows, k.d), &w.part, &w.scoreOpt))
 	}
 	for r := range rows {
 		k.weigh(w, p, first, r, s[r*n:][:n], at)
 	}
-	switch {
-	case k.dv == 0:
-	case few:
-		for r := range rows {
-			k.e.vec.Weigh(w.acc[r*k.dv:][:k.dv], s[r*n:][:n], values, vs)
-		}
-	default:
-		must(gemm.Mul(gemm.Of(w.acc[:rows*k.dv], rows, k.dv), gemm.Of(s, rows, n), gemm.View(values, n, k.dv, vs, 1), &w.accum))
+	if k.dv != 0 {
+		w.part, err = b.v.Corner(n, k.dv)
+		must(err)
+		must(gemm.MulPacked(gemm.Of(w.acc[:rows*k.dv], rows, k.dv), gemm.Of(s, rows, n), &w.part, &w.accum))
 	}
+}
+
+// packed returns the block of keys and values from at on, of which the first n are used.
+func (k *sdpaKernel) packed(w *sdpaWork, p *[6]unsafe.Pointer, group, at, n int) *packedKeys {
+	if w.kept == nil {
+		each := 4 * keyBlock * max(k.d+k.dv, 1)
+		w.kept = make([]packedKeys, max(1, min((k.n+keyBlock-1)/keyBlock, keptBytes/each)))
+	}
+	block := at / keyBlock
+	b := &w.kept[min(block, len(w.kept)-1)]
+	if b.run == k.runs && b.group == group && b.block == block && b.n >= n {
+		return b
+	}
+	if b.k == nil {
+		var err error
+		b.k, err = gemm.PackB(gemm.Of(make([]float32, k.d*keyBlock), k.d, keyBlock), &w.scoreOpt)
+		must(err)
+		b.v, err = gemm.PackB(gemm.Of(make([]float32, keyBlock*k.dv), keyBlock, k.dv), &w.scoreOpt)
+		must(err)
+	}
+	if k.whole { // later tiles may see more of the block
+		for i := k.m - 1; i >= 0 && n < min(keyBlock, k.n-at); i-- {
+			_, to := k.visible(p, i)
+			n = max(n, min(to-at, keyBlock))
+		}
+	}
+	b.run, b.group, b.block, b.n = k.runs, group, block, n
+	keys, ks := k.rowsOf(p[2], 2, at, n, k.d, w.k)
+	must(b.k.Repack(gemm.View(keys, k.d, n, 1, ks)))
+	values, vs := k.rowsOf(p[3], 3, at, n, k.dv, w.v)
+	must(b.v.Repack(gemm.View(values, n, k.dv, vs, 1)))
+	return b
+}
+
+// visible returns the range of keys that query i sees.
+func (k *sdpaKernel) visible(p *[6]unsafe.Pointer, i int) (from, to int) {
+	pos := i + k.n - k.m
+	if p[5] != nil {
+		at := unsafe.Add(p[5], i*k.row[5])
+		if k.types[5] == tensor.I32 {
+			pos = int(*(*int32)(at))
+		} else {
+			pos = int(*(*int64)(at))
+		}
+	}
+	return k.op.Visible(pos, k.n)
 }
 
 // weigh turns the scores of one row for the keys from at on into weights under the running maximum, and rescales what was summed.
 func (k *sdpaKernel) weigh(w *sdpaWork, p *[6]unsafe.Pointer, first, r int, s []float32, at int) {
+	from, to := min(max(w.from[r]-at, 0), len(s)), max(min(w.to[r]-at, len(s)), 0)
+	if from >= to {
+		clear(s)
+		return
+	}
+	clear(s[:from])
+	clear(s[to:])
+	s, at = s[from:to], at+from
 	k.mask(w, p, first, r, s, at)
 	top := max(w.top[r], k.e.vec.MaxOf(s))
 	if math.IsInf(float64(top), -1) {
@@ -382,7 +468,7 @@ func (k *sdpaKernel) weigh(w *sdpaWork, p *[6]unsafe.Pointer, first, r int, s []
 	w.sum[r] += k.e.vec.ExpSub(s, s, top)
 }
 
-// mask applies the cap, the mask, and the range of visible keys to scores.
+// mask applies the cap and the mask to scores.
 func (k *sdpaKernel) mask(w *sdpaWork, p *[6]unsafe.Pointer, first, r int, s []float32, at int) {
 	if k.cap != 0 {
 		k.e.vec.Scale(s, s, 1/k.cap, 0)
@@ -403,12 +489,6 @@ func (k *sdpaKernel) mask(w *sdpaWork, p *[6]unsafe.Pointer, first, r int, s []f
 			k.e.loadFloats(mask, k.types[4], m, k.along[4])
 			addMask(s, s, mask)
 		}
-	}
-	for j := at; j < min(w.from[r], at+len(s)); j++ {
-		s[j-at] = float32(math.Inf(-1))
-	}
-	for j := max(at, w.to[r]); j < at+len(s); j++ {
-		s[j-at] = float32(math.Inf(-1))
 	}
 }
 
