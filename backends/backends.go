@@ -23,9 +23,22 @@ import (
 
 // Verdict is the answer to whether a backend takes an operation.
 type Verdict struct {
-	OK     bool
-	Reason string        // in words: why not, or what it would cost
-	Cost   time.Duration // predicted; 0 where the backend does not say
+	OK       bool
+	Reason   string        // in words: why not, or what it would cost
+	Cost     time.Duration // predicted; 0 where the backend does not say
+	Accuracy Accuracy      // the zero value promises float32
+}
+
+// Accuracy says how far a product of floats may be from the exact one because of the number format that a backend computes it in. The conformance suite
+// holds the backend to it, element by element.
+type Accuracy struct {
+	// Operand bounds what an element of an operand is off by on its way into the format, as a fraction of the largest magnitude among those that share its scale.
+	Operand float64 `json:"operand,omitempty"`
+	// Shared is how many consecutive elements along K share a scale: 0 or 1 for a float format, -1 for all of K.
+	Shared int `json:"shared,omitempty"`
+	// Sum bounds what one rounding of the running sum costs, as a fraction of the sum of the products' magnitudes, and Roundings is how often it is rounded.
+	Sum       float64 `json:"sum,omitempty"`
+	Roundings int     `json:"roundings,omitempty"`
 }
 
 // Yes is a verdict of support.
@@ -81,6 +94,7 @@ type Stats struct {
 	StagedBytes      int64   `json:"staged_bytes,omitempty"`
 	UsefulMACs       int64   `json:"useful_macs,omitempty"`
 	PaddedMACs       int64   `json:"padded_macs,omitempty"`
+	HostResults      int64   `json:"host_results,omitempty"` // with NaN or infinity among their operands, which the device's number format does not hold: the host computes them
 	SimulatedSeconds float64 `json:"simulated_seconds"`
 }
 
@@ -96,6 +110,7 @@ func (s Stats) Sub(t Stats) Stats {
 	s.StagedBytes -= t.StagedBytes
 	s.UsefulMACs -= t.UsefulMACs
 	s.PaddedMACs -= t.PaddedMACs
+	s.HostResults -= t.HostResults
 	s.SimulatedSeconds -= t.SimulatedSeconds
 	return s
 }

@@ -119,6 +119,7 @@ func (b *Backend) Supports(c ops.Call) backends.Verdict {
 
 func (b *Backend) yes(spec matmul.Spec, rows int) backends.Verdict {
 	v := backends.Yes(fmt.Sprintf("%v product on the emulated array", b.engine.typeFor(spec)))
+	v.Accuracy = b.engine.accuracy(spec)
 	if rows > 0 && spec.K > 0 && spec.N > 0 {
 		if p, err := b.engine.planFor(spec, rows); err == nil {
 			v.Cost = time.Duration(p.pred.Seconds * 1e9)
@@ -127,6 +128,21 @@ func (b *Backend) yes(spec matmul.Spec, rows int) backends.Verdict {
 		}
 	}
 	return v
+}
+
+// accuracy is what the number format costs a problem: rows of activations and of weights share a scale each. Sums lose what they are shifted by, at most half
+// a unit of 2^-31 of the largest sum, which is less than one part in 2^20 of the operands' rounding.
+func (e *Engine) accuracy(s matmul.Spec) backends.Accuracy {
+	if s.A.IsInt() {
+		return backends.Accuracy{}
+	}
+	switch e.typeFor(s) {
+	case core.Int8:
+		return backends.Accuracy{Operand: 0.51 / quantLimit8, Shared: -1}
+	case core.Int16:
+		return backends.Accuracy{Operand: 0.51 / quantLimit16, Shared: -1}
+	}
+	return backends.Accuracy{}
 }
 
 // MatMul returns the engine for matrix products.

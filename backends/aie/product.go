@@ -435,6 +435,7 @@ func (j *finishJob) Do(worker, job int) {
 // odd computes what has no number in an integer format, as float32: a row with a NaN or an infinity, and channels whose weights hold one.
 func (j *finishJob) odd(line []float32, i int, whole bool) {
 	w := j.w
+	count := int64(0)
 	for q := range line {
 		if !whole && w.odd[q] == nil {
 			continue
@@ -444,7 +445,9 @@ func (j *finishJob) odd(line []float32, i int, whole bool) {
 			s += float32(j.r.value(i, p) * w.value(q, p))
 		}
 		line[q] = s
+		count++
 	}
+	j.r.e.count.add(func(s *backends.Stats) { s.HostResults += count })
 }
 
 // value is an activation as it came.

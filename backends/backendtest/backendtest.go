@@ -18,17 +18,17 @@ import (
 	"testing"
 
 	"github.com/tessera-go/tessera/backends"
-	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// Options change what a suite demands. The zero value demands float32 accuracy and runs the usual cases.
+// Options change which cases a suite runs. The zero value runs the usual ones. How exact results must be is not an option: float32, or what the backend's
+// verdict on a call claims (backends.Accuracy), of which at least four bits must be left.
 type Options struct {
 	// Long runs more shapes and more views; without it the suite takes some seconds.
 	Long bool
-	// Precision returns the relative error that a call's operands may suffer on their way (2^-8 for a backend that rounds them to
-	// bf16), besides rounding of the result. Nil means none.
-	Precision func(ops.Call) float64
+	// Quick runs every case once in memory as it comes and once in one view, instead of all: for emulators.
+	Quick bool
 	// Only keeps cases whose operation has one of these names; nil means all.
 	Only []string
 	// Types keeps cases whose first operand has one of these types; nil means all.
@@ -50,7 +50,7 @@ func (f Failure) String() string { return f.Case + ": " + f.What }
 
 // Line is what the suite found about one operation on one type.
 type Line struct {
-	Op      string
+	Op      string       // a product of two types names the second
 	Type    tensor.DType // of the first operand
 	Cases   int          // that were computed
 	Refused int          // that the backend refused
@@ -141,6 +141,9 @@ func (s *suite) fail(name, format string, args ...any) {
 
 func (s *suite) line(c *Case) *Line {
 	key := lineKey{c.Op.Name(), c.specs()[0].DType}
+	if _, ok := c.Op.(matmul.Op); ok && c.specs()[1].DType != key.d { // another row of the table
+		key.op += " by " + c.specs()[1].DType.String()
+	}
 	l := s.lines[key]
 	if l == nil {
 		l = &Line{Op: key.op, Type: key.d}

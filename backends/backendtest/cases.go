@@ -11,7 +11,6 @@ import (
 	"github.com/tessera-go/tessera/ops/norm"
 	"github.com/tessera-go/tessera/ops/reduce"
 	"github.com/tessera-go/tessera/ops/shape"
-	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -443,22 +442,15 @@ func product(op matmul.Op, k int) bound {
 	return bound{Rel: 1e-6, Scale: float64(2*max(k, 1)+8) * 6e-8, Abs: 1e-30, Off: requantOff(op), Magnitude: func(in []tensor.Tensor, out []tensor.Spec) ([]float64, error) {
 		abs := make([]tensor.Tensor, len(in))
 		for i := range in {
-			t := in[i]
-			if t.DType.IsBlock() {
-				var err error
-				if t, err = quant.Decode(t); err != nil {
-					return nil, err
-				}
+			var err error
+			if abs[i], err = absolute(in[i]); err != nil {
+				return nil, err
 			}
-			abs[i] = tensor.New(tensor.F64, t.Shape()...)
-			if t.DType == tensor.F32 && i > 1 {
-				abs[i] = tensor.New(tensor.F32, t.Shape()...)
+			if in[i].DType == tensor.F32 && i > 1 {
+				narrow := tensor.New(tensor.F32, in[i].Shape()...)
+				narrow.SetFloats(abs[i].Floats())
+				abs[i] = narrow
 			}
-			v := t.Floats()
-			for j := range v {
-				v[j] = math.Abs(v[j])
-			}
-			abs[i].SetFloats(v)
 		}
 		plain := op
 		plain.Epilogue.Act, plain.Epilogue.OutScale, plain.Epilogue.OutZero, plain.Out = ops.Act{}, 0, 0, tensor.F64

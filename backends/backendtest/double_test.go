@@ -415,10 +415,82 @@ var bugs = []bug{
 		}
 		return v
 	}},
+	{name: "operands are rounded to bfloat16 and nothing is said", only: []string{"matmul"}, in: roundOperands},
+	{name: "operands share a scale where each is claimed to have its own", only: []string{"matmul"}, supports: func(c ops.Call, v backends.Verdict) backends.Verdict {
+		v.Accuracy = backends.Accuracy{Operand: 1.0 / 256}
+		return v
+	}, in: shareScale},
+	{name: "a claim leaves nothing", only: []string{"matmul"}, supports: func(_ ops.Call, v backends.Verdict) backends.Verdict {
+		v.Accuracy = backends.Accuracy{Operand: 0.9}
+		return v
+	}},
+	{name: "an infinity spoils what shares its scale", only: []string{"matmul"}, compute: func(op ops.Op, out, in []tensor.Tensor) error {
+		a := in[0]
+		if _, ok := op.(matmul.Op); ok && a.DType.IsFloat() {
+			a = a.Clone()
+			editFloats(&a, func(v []float64) {
+				for i, x := range v {
+					if math.IsInf(x, 0) {
+						v[i] = math.NaN()
+					}
+				}
+			})
+		}
+		return op.Reference(out, append([]tensor.Tensor{a}, in[1:]...))
+	}},
 	{name: "everything is claimed", whole: []string{"refusal"}, supports: func(ops.Call, backends.Verdict) backends.Verdict {
 		return backends.Yes("of course")
 	}},
 	{name: "runs fail", only: []string{"sign"}, compute: func(ops.Op, []tensor.Tensor, []tensor.Tensor) error { return errors.New("out of order") }},
+}
+
+func roundOperands(_ *double, op ops.Op, in []tensor.Tensor) {
+	if _, ok := op.(matmul.Op); ok && in[0].DType == tensor.F32 {
+		in[0] = in[0].Clone()
+		editFloats(&in[0], func(v []float64) {
+			for i, x := range v {
+				v[i] = float64(tensor.BF16ToF32(tensor.F32ToBF16(float32(x))))
+			}
+		})
+	}
+}
+
+// shareScale keeps 8 bits of each element of a row, at the scale of its largest.
+func shareScale(_ *double, op ops.Op, in []tensor.Tensor) {
+	if _, ok := op.(matmul.Op); !ok || in[0].DType != tensor.F32 {
+		return
+	}
+	in[0] = in[0].Clone()
+	k := in[0].Dim(-1)
+	editFloats(&in[0], func(v []float64) {
+		for ; k > 0 && len(v) >= k; v = v[k:] {
+			most := 0.0
+			for _, x := range v[:k] {
+				most = max(most, math.Abs(x))
+			}
+			for i, x := range v[:k] {
+				if y := math.RoundToEven(x*127/most) * most / 127; !math.IsNaN(y) && !math.IsInf(y, 0) && !math.IsInf(most, 0) {
+					v[i] = y
+				}
+			}
+		}
+	})
+}
+
+// TestClaimsAreAllowances: what a backend says about its number format is allowed to it.
+func TestClaimsAreAllowances(t *testing.T) {
+	for _, c := range []struct {
+		claim backends.Accuracy
+		in    func(*double, ops.Op, []tensor.Tensor)
+	}{{backends.Accuracy{Operand: 1.0 / 256}, roundOperands}, {backends.Accuracy{Operand: 0.5 / 127, Shared: -1}, shareScale}} {
+		r := check(bug{only: []string{"matmul"}, in: c.in, supports: func(call ops.Call, v backends.Verdict) backends.Verdict {
+			if v.OK && call.In[0].DType == tensor.F32 {
+				v.Accuracy = c.claim
+			}
+			return v
+		}})
+		require.Empty(t, r.Failures)
+	}
 }
 
 func check(b bug) *backendtest.Report {

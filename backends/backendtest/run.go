@@ -65,18 +65,18 @@ func (s *suite) test(c *Case) {
 		return
 	}
 	v := s.b.Supports(call)
-	l := s.line(c)
-	if l.Reason == "" {
-		l.Reason = v.Reason
+	line := s.line(c)
+	if line.Reason == "" {
+		line.Reason = v.Reason
 	}
 	if !v.OK {
-		l.Refused++
+		line.Refused++
 		if v.Reason == "" {
 			s.fail(name, "refused without a reason")
 		}
 		return
 	}
-	l.Cases++
+	line.Cases++
 	r, seed := random(name)
 	name = fmt.Sprintf("%s, seed %d", name, seed)
 	data, want, err := c.compute(r)
@@ -85,23 +85,18 @@ func (s *suite) test(c *Case) {
 		return
 	}
 	b := c.Bound
-	if s.o.Precision != nil {
-		if p := s.o.Precision(call); p > 0 {
-			b.Scale += p
-			b.Off++
-			b.Loose = true
-		}
+	if err := b.claim(c.Op, v.Accuracy); err != nil {
+		s.fail(name, "the verdict %v", err)
+		return
 	}
-	var magnitude []float64
-	if b.Magnitude != nil && len(want) > 0 && want[0].DType.IsFloat() {
-		if magnitude, err = b.Magnitude(data, call.Out); err != nil {
-			s.fail(name, "the suite's magnitude: %v", err)
-			return
-		}
+	l, err := b.limits(data, call.Out)
+	if err != nil {
+		s.fail(name, "the suite's own: %v", err)
+		return
 	}
 	for _, variant := range s.variants(c, r) {
-		if e := s.runVariant(c, call, name, variant, r, data, want, b, magnitude); e > l.Error {
-			l.Error = e
+		if e := s.runVariant(c, call, name, variant, r, data, want, b, l); e > line.Error {
+			line.Error = e
 		}
 	}
 }
@@ -175,10 +170,15 @@ func (s *suite) variants(c *Case, r *rand.Rand) []variant {
 	if c.Lone || s.o.Contiguous {
 		return vs
 	}
-	vs = append(vs, all(offset, offset), all(gapped, gapped), all(permuted, plain), all(plain, permuted), all(everyTwo, everyTwo), all(broadcast, plain))
 	n := 2
-	if s.o.Long {
+	switch {
+	case s.o.Quick:
+		n = 1
+	case s.o.Long:
 		n = 8
+	}
+	if !s.o.Quick {
+		vs = append(vs, all(offset, offset), all(gapped, gapped), all(permuted, plain), all(plain, permuted), all(everyTwo, everyTwo), all(broadcast, plain))
 	}
 	for range n {
 		v := all(plain, plain)
@@ -229,7 +229,7 @@ func (c *Case) part(call ops.Call, data []tensor.Tensor, name string) *ops.Part 
 }
 
 // runVariant runs a case once in one layout, and looks at everything. It returns the error seen.
-func (s *suite) runVariant(c *Case, call ops.Call, name string, v variant, r *rand.Rand, data, want []tensor.Tensor, b bound, magnitude []float64) (worst float64) {
+func (s *suite) runVariant(c *Case, call ops.Call, name string, v variant, r *rand.Rand, data, want []tensor.Tensor, b bound, l limits) (worst float64) {
 	name += ", " + v.String()
 	defer func() {
 		if p := recover(); p != nil {
@@ -253,7 +253,7 @@ func (s *suite) runVariant(c *Case, call ops.Call, name string, v variant, r *ra
 		consts[i] = ins[i].Tensor
 	}
 	// A dimension that was repeated holds other data than before: the reference runs again on what is there.
-	want, magnitude, ok := s.again(c, call, name, v, ins, want, b, magnitude)
+	want, l, ok := s.again(c, call, name, v, ins, want, b, l)
 	if !ok {
 		return
 	}
@@ -304,7 +304,7 @@ func (s *suite) runVariant(c *Case, call ops.Call, name string, v variant, r *ra
 		return
 	}
 	for i := range want {
-		e, wrong := compare(outs[i].Tensor, want[i], b, magnitudeOf(i, magnitude))
+		e, wrong := compare(outs[i].Tensor, want[i], b, l.of(i))
 		if wrong != "" {
 			s.fail(name, "result %d: %s", i, wrong)
 			return
@@ -325,11 +325,12 @@ func (s *suite) runVariant(c *Case, call ops.Call, name string, v variant, r *ra
 	return worst
 }
 
-func magnitudeOf(i int, m []float64) []float64 {
+// of returns the limits of output i: those of the first are known.
+func (l limits) of(i int) limits {
 	if i == 0 {
-		return m
+		return l
 	}
-	return nil
+	return limits{}
 }
 
 // fillFrom copies data into a placed tensor; where it repeats a dimension, the first of the data counts.
@@ -344,13 +345,13 @@ func fillFrom(p *placed, data *tensor.Tensor) error {
 }
 
 // again returns the reference for a variant that repeats a dimension of an input, else what there is.
-func (s *suite) again(c *Case, call ops.Call, name string, v variant, ins []*placed, want []tensor.Tensor, b bound, magnitude []float64) ([]tensor.Tensor, []float64, bool) {
+func (s *suite) again(c *Case, call ops.Call, name string, v variant, ins []*placed, want []tensor.Tensor, b bound, l limits) ([]tensor.Tensor, limits, bool) {
 	repeated := false
 	for i, p := range ins {
 		repeated = repeated || p != nil && v.in[i] == broadcast
 	}
 	if !repeated {
-		return want, magnitude, true
+		return want, l, true
 	}
 	data := make([]tensor.Tensor, len(ins))
 	for i, p := range ins {
@@ -364,14 +365,12 @@ func (s *suite) again(c *Case, call ops.Call, name string, v variant, ins []*pla
 	}
 	if err := c.Op.Reference(want, data); err != nil {
 		s.fail(name, "the reference fails: %v", err)
-		return nil, nil, false
+		return nil, l, false
 	}
-	if magnitude != nil {
-		var err error
-		if magnitude, err = b.Magnitude(data, call.Out); err != nil {
-			s.fail(name, "the suite's magnitude: %v", err)
-			return nil, nil, false
-		}
+	l, err := b.limits(data, call.Out)
+	if err != nil {
+		s.fail(name, "the suite's own: %v", err)
+		return nil, l, false
 	}
-	return want, magnitude, true
+	return want, l, true
 }

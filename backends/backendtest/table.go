@@ -10,8 +10,7 @@ import (
 )
 
 // Table returns the support of every operation by backend and type as a Markdown table, with the largest error that the suites have
-// seen against the references, which compute in float64 or exact integers. Errors are rounded up to powers of ten, so that the table is
-// the same on machines whose last bits differ.
+// seen against the references, which compute in float64 or exact integers, rounded up to 1, 2 or 5 times a power of ten. ParseTable reads it back.
 func Table(reports ...*Report) string {
 	type cell struct {
 		err   float64
@@ -87,10 +86,63 @@ func Table(reports ...*Report) string {
 	return b.String()
 }
 
-// bracket returns the error of a line rounded up to a power of ten; 0 for exact results.
+// Cell is what a table says about an operation on a type.
+type Cell struct {
+	Reference bool    // the operation's reference runs, not a kernel
+	Error     float64 // bound of the largest error seen; 0 for exact results
+}
+
+// ParseTable reads what Table writes: cells by operation, backend and type. Lines around the table are passed over.
+func ParseTable(text string) (map[string]map[string]map[string]Cell, error) {
+	out := map[string]map[string]map[string]Cell{}
+	var columns []string
+	for _, line := range strings.Split(text, "\n") {
+		fields := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "| "), " |"), " | ")
+		switch {
+		case !strings.HasPrefix(line, "| "):
+			continue
+		case columns == nil:
+			columns = fields
+			continue
+		case len(fields) != len(columns):
+			return nil, fmt.Errorf("%q has %d columns, %d are right", line, len(fields), len(columns))
+		}
+		op := strings.Trim(fields[0], "`")
+		out[op] = map[string]map[string]Cell{}
+		for i, field := range fields[1:] {
+			cells := map[string]Cell{}
+			out[op][columns[i+1]] = cells
+			if field == "–" {
+				continue
+			}
+			for _, class := range strings.Split(field, "; ") {
+				var c Cell
+				if at := strings.LastIndex(class, " ("); at >= 0 {
+					if _, err := fmt.Sscanf(class[at:], " (%g)", &c.Error); err != nil {
+						return nil, fmt.Errorf("%s: error %q: %w", op, class, err)
+					}
+					class = class[:at]
+				}
+				c.Reference = strings.HasPrefix(class, "*")
+				for _, name := range strings.Fields(strings.Trim(class, "*")) {
+					cells[name] = c
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// bracket returns the error of a line rounded up to 1, 2 or 5 times a power of ten; 0 for exact results.
 func bracket(l Line) float64 {
 	if l.Error == 0 || math.IsInf(l.Error, 0) {
 		return 0
 	}
-	return math.Pow(10, math.Ceil(math.Log10(l.Error)))
+	unit := math.Pow(10, math.Floor(math.Log10(l.Error)))
+	for _, m := range []float64{1, 2, 5} {
+		if l.Error <= m*unit {
+			return m * unit
+		}
+	}
+	return 10 * unit
 }

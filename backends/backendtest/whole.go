@@ -145,7 +145,7 @@ func (s *suite) testPrograms() {
 	}
 	bd := s.relaxed(c, call)
 	check := func(what string) {
-		if _, wrong := compare(z.out, z.want, bd, nil); wrong != "" {
+		if _, wrong := compare(z.out, z.want, bd, limits{}); wrong != "" {
 			s.fail(name, "%s: %s", what, wrong)
 		}
 	}
@@ -177,7 +177,7 @@ func (s *suite) testPrograms() {
 		if err := y.program.Run(context.Background(), y.frame, 0, 1); err != nil {
 			s.fail(name, "a second program: %v", err)
 		}
-		if _, wrong := compare(y.out, y.want, s.relaxed(c2, call2), nil); wrong != "" {
+		if _, wrong := compare(y.out, y.want, s.relaxed(c2, call2), limits{}); wrong != "" {
 			s.fail(c2.String(), "a second program: %s", wrong)
 		}
 		if err := y.program.Close(); err != nil {
@@ -198,9 +198,7 @@ func (s *suite) relaxed(c *Case, call ops.Call) bound {
 	b := c.Bound
 	b.Magnitude = nil
 	b.Scale = max(b.Scale, 1e-5)
-	if s.o.Precision != nil {
-		b.Scale += s.o.Precision(call)
-	}
+	b.Scale += roughly(s.b.Supports(call).Accuracy)
 	return b
 }
 
@@ -242,9 +240,7 @@ func (s *suite) chain() {
 		return
 	}
 	b := bound{Scale: 1e-5}
-	if s.o.Precision != nil {
-		b.Scale += n * 4 * s.o.Precision(call)
-	}
+	b.Scale += n * roughly(s.b.Supports(call).Accuracy)
 	for _, step := range []int{n, 1} {
 		for i := range n {
 			clear(frame[i+2].Raw())
@@ -255,7 +251,7 @@ func (s *suite) chain() {
 				return
 			}
 		}
-		if _, wrong := compare(frame[n+1], want, b, nil); wrong != "" {
+		if _, wrong := compare(frame[n+1], want, b, limits{}); wrong != "" {
 			s.fail("chain", "in steps of %d: %s", step, wrong)
 		}
 	}
@@ -298,7 +294,7 @@ func (s *suite) testConcurrency() {
 					wrong[g] = err.Error()
 					return
 				}
-				if _, w := compare(z.out, z.want, s.relaxed(c, call), nil); w != "" {
+				if _, w := compare(z.out, z.want, s.relaxed(c, call), limits{}); w != "" {
 					wrong[g] = fmt.Sprintf("run %d: %s", i, w)
 					return
 				}
@@ -383,7 +379,7 @@ func (s *suite) testCancellation() {
 	if err := z.program.Run(context.Background(), z.frame, 0, 1); err != nil {
 		s.fail(name, "the run after a cancelled one: %v", err)
 	}
-	if _, wrong := compare(z.out, z.want, s.relaxed(c, call), nil); wrong != "" {
+	if _, wrong := compare(z.out, z.want, s.relaxed(c, call), limits{}); wrong != "" {
 		s.fail(name, "the run after a cancelled one: %s", wrong)
 	}
 	if err := z.program.Close(); err != nil {
@@ -409,7 +405,7 @@ func (s *suite) testConstants() {
 			if err := z.program.Run(context.Background(), z.frame, 0, 1); err != nil {
 				s.fail(name, "%v", err)
 			}
-			if _, wrong := compare(z.out, z.want, s.relaxed(c, call), nil); wrong != "" {
+			if _, wrong := compare(z.out, z.want, s.relaxed(c, call), limits{}); wrong != "" {
 				s.fail(name, "%s", wrong)
 			}
 			if err := z.program.Close(); err != nil {

@@ -46,7 +46,7 @@ func (p *packed) convert(b tensor.Tensor) error {
 		rows = p.n
 	}
 	p.data = make([]byte, rows*p.pitch)
-	if b.DType == tensor.I8 || b.DType == tensor.BF16 {
+	if !hostB(p.spec) || b.DType == tensor.BF16 && p.types.B == kernel.BF16 { // in the array's type already
 		if p.d.BLayout == design.RowMajor {
 			var err error
 			if b, err = b.Transpose(0, 1); err != nil {
@@ -61,6 +61,9 @@ func (p *packed) convert(b tensor.Tensor) error {
 		for i := range rows {
 			copy(p.data[i*p.pitch:][:line], raw.Raw()[i*line:])
 		}
+		if p.bfp {
+			p.findSpecials(func(col []float32, j int) { p.bf16Column(col, j) })
+		}
 		return nil
 	}
 	wide, err := wideRows(b)
@@ -73,8 +76,12 @@ func (p *packed) convert(b tensor.Tensor) error {
 				binary.LittleEndian.PutUint16(out[2*i:], tensor.F32ToBF16(v))
 			}
 		})
+		if p.bfp {
+			p.findSpecials(func(col []float32, j int) { p.bf16Column(col, j) })
+		}
 		return nil
 	}
+	p.findSpecials(func(col []float32, j int) { copy(col, wide[j*p.k:]) })
 	p.colScale = make([]float32, p.n)
 	p.store(1, func(out []byte, j int) {
 		quant.Rows(signed(out), p.colScale[j:j+1], wide[j*p.k:(j+1)*p.k], p.k)
@@ -132,6 +139,7 @@ func (p *packed) convertBFP(b tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
+	p.findSpecials(func(col []float32, j int) { copy(col, wide[j*p.k:]) })
 	par.Run(p.e.opt.Threads, p.n, jobs(func(_, j int) {
 		row := make([]float32, groups*bfp16.Values)
 		copy(row, wide[j*p.k:(j+1)*p.k])

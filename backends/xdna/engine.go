@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/backends/xdna/array"
@@ -31,6 +32,8 @@ type Engine struct {
 	loaded  *design.Design // what the array is configured for
 	broken  bool           // a dispatch failed: configure again
 	stats   backends.Stats
+
+	hostResults atomic.Int64 // counted while others hold the lock
 }
 
 func newEngine(dev *device.Device, opt Options, exec Executor) *Engine {
@@ -160,7 +163,9 @@ func (e *Engine) Design(s matmul.Spec) (*design.Design, error) {
 func (e *Engine) Stats() backends.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.stats
+	s := e.stats
+	s.HostResults = e.hostResults.Load()
+	return s
 }
 
 // packed is a weight in the array's type and memory order, or, in fast mode, in the CPU kernels' panels.
@@ -174,6 +179,7 @@ type packed struct {
 	data     []byte // as the design's layout says; nil in fast mode where the panels are all that is needed
 	pitch    int    // bytes
 	colScale []float32
+	specials map[int][]float32 // columns that hold a NaN or an infinity, as they came, where the array's type has no such number
 	fast     *fastB
 	closed   bool
 
@@ -215,7 +221,7 @@ func (p *packed) WriteTo(io.Writer) (int64, error) {
 // Close releases the memory.
 func (p *packed) Close() error {
 	p.closed = true
-	p.data, p.tiled, p.colScale = nil, nil, nil
+	p.data, p.tiled, p.colScale, p.specials = nil, nil, nil, nil
 	if p.fast != nil {
 		err := p.fast.close()
 		p.fast = nil
@@ -252,11 +258,7 @@ func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matm
 	if err != nil {
 		return nil, err
 	}
-	mode, err := e.dev.Mode(h.types)
-	if err != nil {
-		return nil, err
-	}
-	p := &packed{e: e, spec: s, types: h.types, d: d, bfp: mode.Arith == kernel.BFP, n: n, k: k}
+	p := &packed{e: e, spec: s, types: h.types, d: d, bfp: e.blockFloat(h.types), n: n, k: k}
 	if n == 0 || k == 0 {
 		return p, nil
 	}

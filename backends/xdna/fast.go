@@ -137,15 +137,22 @@ func (p *packed) column(col []float32, j int, exps *expRange) {
 		groups := (p.k + 7) / 8
 		decodeBlocks(col[:8*groups], p.data[j*groups*bfp16.Bytes:][:groups*bfp16.Bytes], exps)
 		return
-	case p.d.BLayout == design.ColMajor:
-		widen(col[:p.k], p.data[j*p.pitch:])
 	default:
-		for k := range p.k {
-			col[k] = tensor.BF16ToF32(binary.LittleEndian.Uint16(p.data[k*p.pitch+2*j:]))
-		}
+		p.bf16Column(col[:p.k], j)
 	}
 	if p.bfp {
 		exps.add(kernel.Quantize(col, p.d.Rounding))
+	}
+}
+
+// bf16Column reads column j of bfloat16 weights.
+func (p *packed) bf16Column(col []float32, j int) {
+	if p.d.BLayout == design.ColMajor {
+		widen(col, p.data[j*p.pitch:])
+		return
+	}
+	for k := range col {
+		col[k] = tensor.BF16ToF32(binary.LittleEndian.Uint16(p.data[k*p.pitch+2*j:]))
 	}
 }
 

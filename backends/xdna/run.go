@@ -31,6 +31,7 @@ type space struct {
 	opt      gemm.Options
 	lines    [][]float32 // by worker
 	out      tensor.Tensor
+	special  specialRows
 
 	p        *mmPlan
 	w        *packed
@@ -117,6 +118,7 @@ func (p *mmPlan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws
 		c, _ = rowsOf(&s.out, p.rows, p.spec.N)
 	}
 	s.p, s.w, s.args, s.to = p, pk, args, c
+	s.special.reset(p.rows)
 	switch {
 	case p.run == nil: // K = 0
 		err = p.finish(s, fromNothing)
@@ -216,7 +218,11 @@ func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 		}
 		staged = int64(len(in.data))
 	}
+	s.in = in
 	if !hostB(p.spec) {
+		if s.w.bfp && in.typ == tensor.BF16 {
+			s.special.find(in, p.rows, k)
+		}
 		if in.typ == tensor.BFP16 || in.pitch == p.pitchA || p.rows == 1 {
 			return in.data, staged, nil
 		}
@@ -233,7 +239,6 @@ func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 	}
 	n := (p.rows + convertRows - 1) / convertRows
 	s.scratch(par.Workers(p.e.opt.Threads, n), k)
-	s.in = in
 	s.region(p, doConvert, n)
 	return s.a, staged, nil
 }
@@ -254,12 +259,21 @@ func (s *space) convert(worker, job int) {
 		if p.how.types.A == kernel.I8 {
 			quant.Rows(signed(out[:k]), s.rowScale[i:i+1], row, k)
 			clear(out[k:])
+			if f := s.rowScale[i]; f != f {
+				s.special.note(i)
+			}
 			continue
 		}
+		most := uint16(0)
 		for j, v := range row {
-			binary.LittleEndian.PutUint16(out[2*j:], tensor.F32ToBF16(v))
+			h := tensor.F32ToBF16(v)
+			most = max(most, h&0x7fff)
+			binary.LittleEndian.PutUint16(out[2*j:], h)
 		}
 		clear(out[2*k:])
+		if most >= bf16Inf && s.w.bfp {
+			s.special.note(i)
+		}
 	}
 }
 
@@ -316,7 +330,11 @@ func (p *mmPlan) emulate(ctx context.Context, s *space) error {
 	if err != nil {
 		return err
 	}
-	raw, direct := c.data, p.how.direct && c.pitch == p.pitchC
+	if err := p.computeSpecials(ctx, s); err != nil {
+		return err
+	}
+	special := s.special.any.Load() || s.w.specials != nil
+	raw, direct := c.data, p.how.direct && c.pitch == p.pitchC && !special
 	if !direct {
 		s.c = grow(s.c, int(size[design.ArgC]))
 		raw = s.c
@@ -346,7 +364,7 @@ func (p *mmPlan) emulate(ctx context.Context, s *space) error {
 	switch {
 	case direct:
 		return nil
-	case p.how.direct: // rows of C have gaps that the plan did not know of
+	case p.how.direct && !special: // rows of C have gaps that the plan did not know of
 		n := p.how.types.C.Bytes(p.spec.N)
 		for i := range p.rows {
 			copy(c.data[i*c.pitch:][:n], raw[i*p.pitchC:])
@@ -379,6 +397,9 @@ func (p *mmPlan) compute(ctx context.Context, s *space) error {
 		return err
 	}
 	s.operand = a
+	if err := p.computeSpecials(ctx, s); err != nil {
+		return err
+	}
 	from, done := fromFloats, false
 	if p.how.types.A == kernel.I8 {
 		from = fromInts
@@ -520,6 +541,7 @@ func (s *space) finishRows(worker, job int) {
 				x[j] = x[j] * f * v
 			}
 		}
+		s.putSpecials(x, i)
 		if ep.RowScale {
 			f := s.args.RowScale[i]
 			for j := range x {

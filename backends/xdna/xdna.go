@@ -8,12 +8,14 @@ import (
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/backends/xdna/array"
+	"github.com/tessera-go/tessera/backends/xdna/design"
 	"github.com/tessera-go/tessera/backends/xdna/device"
 	"github.com/tessera-go/tessera/backends/xdna/kernel"
 	"github.com/tessera-go/tessera/backends/xdna/plan"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/quant/bfp16"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -169,8 +171,40 @@ func (b *Backend) judge(spec matmul.Spec, rows int) backends.Verdict {
 	}
 	return backends.Verdict{
 		OK: true, Cost: time.Duration(place.Seconds * float64(time.Second)),
-		Reason: fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, place.Reason),
+		Reason:   fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, place.Reason),
+		Accuracy: b.engine.accuracy(spec, d),
 	}
+}
+
+// accuracy is what the number format of a design costs a problem.
+func (e *Engine) accuracy(s matmul.Spec, d *design.Design) (a backends.Accuracy) {
+	step := 0.5 // of the last place, when rounding to nearest
+	if d.Rounding == kernel.Floor {
+		step = 1
+	}
+	switch t := d.Types; {
+	case t.A == kernel.I8:
+		if !hostB(s) {
+			return a // exact
+		}
+		return backends.Accuracy{Operand: 0.51 / 127, Shared: -1} // a little more than half, for the rounding of the scale
+	case t.B == kernel.BFP16 && t.A == kernel.BFP16 && s.B == tensor.BFP16:
+	case e.blockFloat(t):
+		a.Operand, a.Shared = step/64, bfp16.Values
+	}
+	if hostB(s) {
+		a.Operand += 1.0 / 256
+	}
+	if d.Types.C == kernel.BF16 { // rounded after each chunk of K
+		a.Sum, a.Roundings = step/128, (s.K+d.Tile.K-1)/d.Tile.K
+	}
+	return a
+}
+
+// blockFloat reports whether products of these types run on the block floating point path.
+func (e *Engine) blockFloat(t device.Types) bool {
+	m, err := e.dev.Mode(t)
+	return err == nil && m.Arith == kernel.BFP
 }
 
 // Compile prepares the products of a part. Weights are converted once, however many programs use them.
