@@ -68,7 +68,7 @@ func MulBatch(c, a, b Matrix, batch Batch, o *Options) error {
 	threads := o.threads()
 	macs := float64(c.Rows) * float64(c.Cols) * (float64(a.Cols) + 16)
 	// Side by side when that keeps all workers busy: enough problems, none so large that the last ones leave workers idle.
-	if n > 1 && threads > 1 && (n >= 4*threads || n >= threads && macs < 8*float64(kn.macsPerWorker)) {
+	if n > 1 && threads > 1 && (n/threads >= kn.batchJobs || n >= threads && macs < float64(kn.batchMacs)) {
 		workers := int(min(float64(threads), max(1, macs*float64(n)/float64(kn.macsPerWorker))))
 		r.opt.Threads, r.opt.Workspace = 1, nil
 		par.Run(workers, n, r)

@@ -16,10 +16,6 @@ type blocking struct {
 	nc int // panels in a block
 }
 
-// callBytes bounds the part of B that one call of a kernel goes through, so that the goroutine can be preempted after some tens of
-// microseconds.
-const callBytes = 1 << 20
-
 // maxChunk bounds the steps of a chunk that block returns.
 func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
 
@@ -42,10 +38,10 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	kc = max(kc, 1)
 
 	if strips == 1 && kc == steps && h < len(k.wideP) {
-		return blocking{kc, 1, passOnce(panels, k.wideP[h], max(callBytes/(kc*panelStep), 1), workers)}
+		return blocking{kc, 1, passOnce(panels, k.wideP[h], max(kn.callBytes/(kc*panelStep), 1), workers)}
 	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
-	nc = min(nc, max(callBytes/(kc*panelStep), 1), max(in.L2/100*kn.cPercent/(h*panelStep), 1), panels)
+	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), max(in.L2/100*kn.cPercent/(h*panelStep), 1), panels)
 	mc := max(in.L2/100*kn.cPercent/(nc*panelStep*h), 1)
 	mc = min(mc, strips)
 	// Equal blocks instead of full ones and a rest.

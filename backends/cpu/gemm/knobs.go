@@ -23,6 +23,9 @@ type knobs struct {
 	lowRows       int
 	kcInPlace     int
 	bLocalRows    int
+	callBytes     int
+	batchJobs     int
+	batchMacs     int
 }
 
 var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
@@ -56,6 +59,12 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"rows of a large row-major B that are read side by side in place: about as many streams as the prefetchers follow"),
 	knob.Int(func(k *knobs) *int { return &k.lowRows }, "TESSERA_LOW_ROWS", 16, 0, 1<<30,
 		"rows of A up to which bf16 and f16 weights are widened in registers: with more, widening a chunk once is cheaper"),
+	knob.Int(func(k *knobs) *int { return &k.callBytes }, "TESSERA_CALL_BYTES", 1<<20, 1<<12, 1<<26,
+		"bytes of B that one call of a kernel goes through at most, because a call cannot be interrupted: some tens of microseconds"),
+	knob.Int(func(k *knobs) *int { return &k.batchJobs }, "TESSERA_BATCH_JOBS", 4, 1, 1<<20,
+		"products of a batch per worker from which they run side by side, each on one worker: the last ones then leave little time unused"),
+	knob.Int(func(k *knobs) *int { return &k.batchMacs }, "TESSERA_BATCH_MACS", 3_200_000, 1, maxInt,
+		"multiply-adds of a product below which a batch of fewer, but of one per worker at least, runs side by side too: larger ones are cut well"),
 )
 
 // check returns an error for values that contradict each other.
