@@ -257,6 +257,11 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 		// Each round starts with another contestant.
 		for i := range list {
 			x := list[(round+i)%len(list)]
+			if c.threads > 1 {
+				// The threads of the one before look for more work for some milliseconds, on a processor that this one needs.
+				time.Sleep(5 * time.Millisecond)
+				x.run()
+			}
 			reps := 0
 			t := time.Now()
 			for {

@@ -29,8 +29,10 @@ type Task interface {
 // MaxHelpers bounds the pool; larger machines run regions on this many helpers and the caller.
 const MaxHelpers = 255
 
-// spinTime bounds how long a helper looks for the next region before it parks, and how long a caller looks for the end of its
-// own. It is a few times the gap between two products of a model, and far below what a user can see as load.
+// spinTime bounds how long a helper looks for the next region before it parks. It is a few times the gap between two products of
+// a model, and far below what a user can see as load. A caller looks for the end of its own region at least as long, and up to
+// as long as the region has taken so far: helpers are at work then, and one that ends after the caller has parked has to wake
+// it, so that the next region starts late and ends late again.
 const spinTime = 50 * time.Microsecond
 
 // Workers returns the largest number of workers that a region of n jobs with the limit can have; limit 0 means GOMAXPROCS.
@@ -135,9 +137,10 @@ func (p *pool) run(want, n int, task Task) {
 	}
 	p.mu.Unlock()
 
+	start := time.Now()
 	r.loop(0)
 	if r.pending.Load() != 0 {
-		spin(func() bool { return r.pending.Load() == 0 })
+		spin(max(spinTime, time.Since(start)), func() bool { return r.pending.Load() == 0 })
 		for r.pending.Load() != 0 {
 			r.parked.Store(true)
 			// Either a helper takes the flag and sends, or all have finished and the flag is ours to take back. The helper
@@ -181,7 +184,7 @@ func (h *helper) serve(p *pool) {
 	for {
 		r := h.work.Load()
 		if r == nil {
-			spin(func() bool { return h.work.Load() != nil })
+			spin(spinTime, func() bool { return h.work.Load() != nil })
 			if h.work.Load() == nil {
 				h.parked.Store(true)
 				// A region that stored its work before it could see the flag has not sent; one that saw it has.
@@ -221,7 +224,7 @@ func (r *region) loop(worker int) {
 }
 
 // spin polls until ready or until its time is over. It stays in Go code, where the runtime can preempt it.
-func spin(ready func() bool) {
+func spin(limit time.Duration, ready func() bool) {
 	if runtime.GOMAXPROCS(0) == 1 {
 		return
 	}
@@ -235,7 +238,7 @@ func spin(ready func() bool) {
 		if i%polls == polls-1 {
 			now := time.Now()
 			if end.IsZero() {
-				end = now.Add(spinTime)
+				end = now.Add(limit)
 			} else if now.After(end) {
 				return
 			}

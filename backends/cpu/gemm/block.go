@@ -14,6 +14,8 @@ type blocking struct {
 	kc int // steps of A in a chunk
 	mc int // strips in a block
 	nc int // panels in a block
+
+	unit int // panels that one call of a kernel takes together, which stay in one block
 }
 
 // maxChunk bounds the steps of a chunk that block returns.
@@ -37,26 +39,27 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	}
 	kc = max(kc, 1)
 
+	most := max(in.L2/100*kn.cPercent/(h*panelStep), 1) // strips times panels of a block
 	if strips == 1 && kc == steps && h < len(k.wideP) {
-		return blocking{kc, 1, passOnce(panels, k.wideP[h], max(kn.callBytes/(kc*panelStep), 1), workers)}
+		wide := max(k.wideP[h], 1)
+		return blocking{kc, 1, passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), wide}
 	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
-	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), max(in.L2/100*kn.cPercent/(h*panelStep), 1), panels)
-	mc := max(in.L2/100*kn.cPercent/(nc*panelStep*h), 1)
-	mc = min(mc, strips)
+	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), most, panels)
+	if workers > 1 {
+		mc, nc := share(strips, panels, nc, most, workers, kn.jobsPerWorker)
+		return blocking{kc, mc, nc, 1}
+	}
 	// Equal blocks instead of full ones and a rest.
 	nc = ceilDiv(panels, ceilDiv(panels, nc))
+	mc := min(max(most/nc, 1), strips)
 	mc = ceilDiv(strips, ceilDiv(strips, mc))
-	if workers > 1 {
-		nc, mc = share(nc, mc, strips, panels, h, workers, kn.jobsPerWorker)
-	}
-	return blocking{kc, mc, nc}
+	return blocking{kc, mc, nc, 1}
 }
 
 // passOnce returns the panels of a block for a single low strip, which goes through B once, so that none of it has to stay in a cache:
 // whole groups of as many panels as a kernel takes at once, at most most of them, and as many blocks for every worker.
 func passOnce(panels, wide, most, workers int) int {
-	wide = max(wide, 1)
 	groups := ceilDiv(panels, wide)
 	first := ceilDiv(groups, max(most/wide, 1)*workers)
 	best := ceilDiv(groups, first*workers)
@@ -69,27 +72,44 @@ func passOnce(panels, wide, most, workers int) int {
 	return min(best*wide, panels)
 }
 
-// share makes blocks smaller until every worker has several, or one exactly: rows first while the chunk of B is still reused
-// enough, then columns.
-func share(nc, mc, strips, panels, h, workers, perWorker int) (int, int) {
-	for {
-		gm, gn := ceilDiv(strips, mc), ceilDiv(panels, nc)
-		jobs := gm * gn
-		if jobs >= workers*perWorker || jobs%workers == 0 && jobs > 0 && strips%gm == 0 && panels%gn == 0 {
-			return nc, mc
-		}
-		switch {
-		case mc > 1 && mc*h >= nc*8:
-			mc = min(mc-1, ceilDiv(strips, gm+1))
-		case nc > 1:
-			nc = min(nc-1, ceilDiv(panels, gn+1))
-		case mc > 1:
-			mc = min(mc-1, ceilDiv(strips, gm+1))
-		default:
-			return nc, mc
+// share divides strips and panels into blocks of at most nc panels and most strips times panels, so that the workers end at
+// nearly the same time. It tries up to perWorker blocks for each and prefers large blocks, because a block fetches its chunks of
+// B for its strips and its strips for its panels.
+func share(strips, panels, nc, most, workers, perWorker int) (bm, bn int) {
+	best := -1.0
+	gn0 := ceilDiv(panels, nc)
+	for gn := gn0; gn <= panels && (gn == gn0 || gn <= workers*perWorker); gn++ {
+		n, gm0 := ceilDiv(panels, gn), 0
+		for gm := ceilDiv(strips, max(most/n, 1)); gm <= strips; gm++ {
+			if gm0 == 0 {
+				gm0 = gm
+			}
+			if gm*gn > workers*perWorker && (gm > gm0 || gn > gn0) {
+				break
+			}
+			m := ceilDiv(strips, gm)
+			// What the busiest worker computes: equal numbers of blocks even out but for one row and one column of blocks.
+			even := float64(strips*panels) / float64(workers)
+			busiest := float64(ceilDiv(gm*gn, workers) * m * n)
+			if gm*gn%workers == 0 {
+				busiest = min(busiest, even+float64(m*n-strips/gm*(panels/gn)))
+			}
+			score := even / busiest * (1 - 0.1/float64(m) - 0.1/float64(n))
+			if score > best {
+				best, bm, bn = score, m, n
+			}
 		}
 	}
+	return bm, bn
 }
+
+// panelsOf returns where block i of n side by side begins.
+func (b *blocking) panelsOf(panels, n, i int) int {
+	return min(split(ceilDiv(panels, b.unit), n, i)*b.unit, panels)
+}
+
+// split returns where part i of n nearly equal parts of a whole begins.
+func split(whole, n, i int) int { return whole/n*i + min(i, whole%n) }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 func roundUp(a, b int) int { return ceilDiv(a, b) * b }

@@ -33,9 +33,10 @@ type product struct {
 	bl           blocking
 	height       int // rows of a strip at most
 	strips       int
-	low, rem     int // the first rem strips have low+1 rows, the others low
-	panels, tail int // panels of the part, columns of the last one
-	gn           int // blocks of C side by side
+	low, rem     int  // the first rem strips have low+1 rows, the others low
+	panels, tail int  // panels of the part, columns of the last one
+	gm, gn       int  // blocks of C one below the other and side by side
+	near         bool // the product is one block, and small: nothing is fetched ahead
 
 	packA, packB, packTail bool
 	localA, localB         bool // workers copy strips of A, or pack panels of B, just before they use them
@@ -106,6 +107,9 @@ func (p *product) run(w *Workspace) error {
 	if p.pa == nil && !p.packA && !p.localA && p.rowsConflict(in) {
 		// As many rows as leave their sets room for lines of B and C; the multiply-adds of fewer rows still fill the pipes.
 		p.height = min(kern.mr, max(in.L1DWays-2, 4))
+	}
+	if p.whole(in) {
+		return p.runWhole(w)
 	}
 	mS, nS, kS := p.m, p.n, p.k
 	limit := kn.packLimit / 4 * kr // values of k and rows or columns
@@ -185,11 +189,46 @@ func (p *product) run(w *Workspace) error {
 	return nil
 }
 
+// whole says whether the product is one block of one worker and reads both operands where they lie, so that nothing is left to
+// decide: small products, whose fixed costs count.
+func (p *product) whole(in *cpuinfo.Info) bool {
+	if p.packA || p.packB || p.localA || p.localB || p.packTail || p.axpy || p.widen || p.scratch || p.front > 0 {
+		return false
+	}
+	steps, width := ceilDiv(p.k, p.kern.a.kr), roundUp(p.n, p.kern.b.nr)
+	return steps <= p.kn.kcMax && p.m <= in.L2 && width <= in.L2/4 && steps*width*4 <= in.L2/100*p.kn.bPercent &&
+		p.m*width*4 <= in.L2/100*p.kn.cPercent && (p.threads == 1 || (p.m+4)*steps*p.kern.a.kr*width < 2*p.kn.macsPerWorker)
+}
+
+// runWhole computes a product that is one block.
+func (p *product) runWhole(w *Workspace) error {
+	p.m0, p.n0, p.k0, p.mp, p.np, p.kp = 0, 0, 0, p.m, p.n, p.k
+	p.cutRows(p.m)
+	p.panels = ceilDiv(p.n, p.kern.b.nr)
+	p.tail = p.n - (p.panels-1)*p.kern.b.nr
+	p.gm, p.gn, p.near = 1, 1, true
+	p.bl = blocking{kc: ceilDiv(p.k, p.kern.a.kr), mc: p.strips, nc: p.panels, unit: 1}
+	p.privateStep, p.widenBytes, p.stripBytes = 0, 0, 0
+	if len(p.workers) == 0 {
+		p.workers = make([]worker, 1)
+	}
+	if p.kern.b.flip() != 0 && p.pa == nil {
+		if err := w.reserve(4 * p.m); err != nil {
+			return err
+		}
+		p.rowInit = w.at(0)
+		sumRows(p.rowInit, &p.a, 0, p.m)
+	}
+	p.compute(0, 0)
+	return nil
+}
+
 // part packs what is to be packed and computes one part; newA says whether these rows of A are seen for the first time, newB
 // whether B has changed since the last part.
 func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	kern, nr := p.kern, p.kern.b.nr
 	p.cutRows(p.mp)
+	p.near = false
 	p.panels = ceilDiv(p.np, nr)
 	p.tail = p.np - (p.panels-1)*nr
 	workers := p.threads
@@ -204,21 +243,21 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
 		p.bl.mc = ceilDiv(p.strips, blocks)
 		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+1)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), sumBytes/4/nr)
-		p.bl.nc = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc))
+		p.bl.nc, p.bl.unit = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), 1
 	}
 	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
 		// A large B in place is read a few rows at a time, each as far as possible, as memory and its prefetchers like it.
 		p.bl.kc = p.kn.kcInPlace
-		p.bl.nc = ceilDiv(p.panels, workers)
+		p.bl.nc, p.bl.unit = ceilDiv(p.panels, workers), 1
 		if workers > 1 {
 			p.bl.mc = p.strips
 		}
 	}
 	if p.axpy {
-		p.bl.nc = ceilDiv(p.panels, workers) // rows of B are read as far as possible
+		p.bl.nc, p.bl.unit = ceilDiv(p.panels, workers), 1 // rows of B are read as far as possible
 	}
-	p.gn = ceilDiv(p.panels, p.bl.nc)
-	jobs := p.gn * ceilDiv(p.strips, p.bl.mc)
+	p.gm, p.gn = ceilDiv(p.strips, p.bl.mc), ceilDiv(p.panels, p.bl.nc)
+	jobs := p.gm * p.gn
 
 	p.aItems = 0
 	items := 0
@@ -250,13 +289,15 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	p.packA, p.packB, p.packTail = false, false, false
 	p.localB, p.axpy = false, false
 	if p.pb == nil {
-		// B in place needs vectors along its rows; a short last panel is copied alone, because kernels read whole panels.
-		p.packB = p.b.typ != F32 || p.b.ColStride != 1 || p.m >= p.kn.bPackRows
+		// B in place needs vectors along its rows; a short last panel is copied alone for kernels that read
+		// whole panels.
+		p.packB = p.b.typ != F32 || p.b.ColStride != 1 ||
+			p.m >= p.kn.bPackRows && (p.n%nr != 0 && !p.kern.exactB || p.k > p.kn.kcMax || p.n > p.kn.bInPlaceBytes/4/p.k)
 		if p.packB && p.m <= p.kn.bLocalRows {
 			p.packB, p.localB = false, true
 		}
 		p.axpy = !p.packB && !p.localB && p.m == 1 && p.kern.axpy != nil && p.pa == nil && p.a.typ == F32 && p.n >= nr
-		p.packTail = !p.packB && !p.localB && p.n%nr != 0
+		p.packTail = !p.packB && !p.localB && p.n%nr != 0 && !p.kern.exactB
 	}
 	p.localA = false
 	if p.pa == nil {
@@ -345,10 +386,8 @@ func (p *product) panelBytes() int {
 func (p *product) compute(worker, job int) {
 	kern := p.kern
 	nr, kr := kern.b.nr, kern.a.kr
-	s0 := job / p.gn * p.bl.mc
-	s1 := min(s0+p.bl.mc, p.strips)
-	p0 := job % p.gn * p.bl.nc
-	p1 := min(p0+p.bl.nc, p.panels)
+	s0, s1 := split(p.strips, p.gm, job/p.gn), split(p.strips, p.gm, job/p.gn+1)
+	p0, p1 := p.bl.panelsOf(p.panels, p.gn, job%p.gn), p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)
 	args := &p.workers[worker].args
 	tail := nr
 	if p1 == p.panels {
@@ -404,7 +443,7 @@ func (p *product) compute(worker, job int) {
 			} else {
 				args.c = p.c.at(p.m0+row, p.n0+p0*nr)
 			}
-			if kern.fast != nil {
+			if args.ahead = 0; kern.fast != nil && !p.near {
 				p.lookAhead(args, p0, p1, t0, kc, s-s0)
 				if p.pa == nil && !p.packA {
 					next, t := s+1, t0
@@ -512,21 +551,19 @@ func (p *product) sweep(args *kargs, h, p0, p1, t0, tail int) {
 		}
 		p.kern.run(args, h, p1-p0, tail)
 	default:
-		args.bks, args.bps = p.b.RowStride*4, f.nr*4
+		args.b, args.bks, args.bps = p.b.at(k, p.n0+p0*f.nr), p.b.RowStride*4, f.nr*4
 		whole, c := p1-p0, args.c
-		if tail < f.nr {
-			whole--
+		if tail == f.nr || p.kern.exactB {
+			p.kern.run(args, h, whole, tail)
+			return
 		}
-		if whole > 0 {
-			args.b = p.b.at(k, p.n0+p0*f.nr)
+		if whole--; whole > 0 {
 			p.kern.run(args, h, whole, f.nr)
 		}
-		if tail < f.nr {
-			args.c = unsafe.Add(c, whole*f.nr*4)
-			args.bks = f.step()
-			args.b = unsafe.Add(p.bPacked, t0*args.bks)
-			p.kern.run(args, h, 1, tail)
-		}
+		args.c = unsafe.Add(c, whole*f.nr*4)
+		args.bks = f.step()
+		args.b = unsafe.Add(p.bPacked, t0*args.bks)
+		p.kern.run(args, h, 1, tail)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 //
 // A is read by broadcast: the value (or group of values, 4 bytes) of row i at step t lies at a + i*ars + t*acs. B is read as
 // vectors: step t of a panel is NR columns at b + t*bks. C is row-major. Only the last panel may be short: tail columns, 1 to
-// NR, are read and written there, while B is always read in full. Elements need no alignment. A kernel
+// NR, are read and written there, while B is read in full unless the kernel says exactB. Elements need no alignment. A kernel
 // moves b, c and comp to the last panels that it computed and leaves a.
 type kargs struct {
 	a      unsafe.Pointer
@@ -38,8 +38,9 @@ type kargs struct {
 	fold   int            // integers: what each column sum is multiplied by before it joins the sum
 	rows   unsafe.Pointer // integers: nil, or what each row's sums start from, int32
 
-	// Fast kernels fetch memory that is needed later into L2: one line every four steps from ahead on, which moves by aheadStep
-	// from panel to panel, and two lines of each of h rows of A a panel, from nextA on. They are addresses only, never followed.
+	// Fast kernels fetch memory that is needed later: the lines of C that a panel writes and, into L2, one line every four steps
+	// from ahead on, which moves by aheadStep from panel to panel, and two lines of each of h rows of A a panel, from nextA on.
+	// They are addresses only, never followed. With ahead 0 nothing is fetched, which is best when all lies in caches.
 	ahead     uintptr
 	aheadStep int
 	nextA     uintptr
@@ -94,6 +95,8 @@ type kernel struct {
 	rows       []func(*kargs) // nil, or by height: like full, but B must be packed and the steps of a row of A side by side
 	wide       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP      []int
+
+	exactB bool // no function reads more than tail columns of the last panel of B
 
 	// axpy is nil, or adds eight rows of a row-major B, ldb bytes apart, times the eight values at a to n elements of C, a multiple
 	// of b.nr; fresh ignores what C held.

@@ -14,7 +14,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
 			full: f32AVX512full[:], fast: f32AVX512fast[:], rows: f32AVX512rows[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
-			axpy: axpy8AVX512,
+			axpy: axpy8AVX512, exactB: true,
 		},
 		{
 			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,

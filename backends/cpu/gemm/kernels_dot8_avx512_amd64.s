@@ -1912,6 +1912,8 @@ fresh:
 	VMOVDQA32 Z4, Z5
 	VPBROADCASTD 12(BX), Z6
 	VMOVDQA32 Z6, Z7
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -1940,6 +1942,8 @@ compensate:
 	VPADDD Z11, Z7, Z7
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -1957,6 +1961,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -2127,6 +2135,8 @@ fresh:
 	VMOVDQA32 Z4, Z5
 	VPBROADCASTD 12(BX), Z6
 	VMOVDQA32 Z6, Z7
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -2155,6 +2165,8 @@ compensate:
 	VPADDD Z11, Z7, Z7
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -2172,6 +2184,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -2769,6 +2785,8 @@ fresh:
 	VMOVDQA32 Z6, Z7
 	VPBROADCASTD 16(BX), Z8
 	VMOVDQA32 Z8, Z9
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -2802,6 +2820,8 @@ compensate:
 	VPADDD Z13, Z9, Z9
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -2822,6 +2842,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -3012,6 +3036,8 @@ fresh:
 	VMOVDQA32 Z6, Z7
 	VPBROADCASTD 16(BX), Z8
 	VMOVDQA32 Z8, Z9
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -3045,6 +3071,8 @@ compensate:
 	VPADDD Z13, Z9, Z9
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -3065,6 +3093,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -3738,6 +3770,8 @@ fresh:
 	VMOVDQA32 Z8, Z9
 	VPBROADCASTD 20(BX), Z10
 	VMOVDQA32 Z10, Z11
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -3776,6 +3810,8 @@ compensate:
 	VPADDD Z15, Z11, Z11
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -3799,6 +3835,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -4010,6 +4050,8 @@ fresh:
 	VMOVDQA32 Z8, Z9
 	VPBROADCASTD 20(BX), Z10
 	VMOVDQA32 Z10, Z11
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -4048,6 +4090,8 @@ compensate:
 	VPADDD Z15, Z11, Z11
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -4071,6 +4115,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -4818,6 +4866,8 @@ fresh:
 	VMOVDQA32 Z10, Z11
 	VPBROADCASTD 24(BX), Z12
 	VMOVDQA32 Z12, Z13
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -4861,6 +4911,8 @@ compensate:
 	VPADDD Z17, Z13, Z13
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -4887,6 +4939,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -5118,6 +5174,8 @@ fresh:
 	VMOVDQA32 Z10, Z11
 	VPBROADCASTD 24(BX), Z12
 	VMOVDQA32 Z12, Z13
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -5161,6 +5219,8 @@ compensate:
 	VPADDD Z17, Z13, Z13
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -5187,6 +5247,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -6010,6 +6074,8 @@ fresh:
 	VMOVDQA32 Z12, Z13
 	VPBROADCASTD 28(BX), Z14
 	VMOVDQA32 Z14, Z15
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -6058,6 +6124,8 @@ compensate:
 	VPADDD Z19, Z15, Z15
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -6087,6 +6155,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -6339,6 +6411,8 @@ fresh:
 	VMOVDQA32 Z12, Z13
 	VPBROADCASTD 28(BX), Z14
 	VMOVDQA32 Z14, Z15
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -6387,6 +6461,8 @@ compensate:
 	VPADDD Z19, Z15, Z15
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -6416,6 +6492,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -7313,6 +7393,8 @@ fresh:
 	VMOVDQA32 Z14, Z15
 	VPBROADCASTD 32(BX), Z16
 	VMOVDQA32 Z16, Z17
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -7366,6 +7448,8 @@ compensate:
 	VPADDD Z21, Z17, Z17
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -7398,6 +7482,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -7660,6 +7748,8 @@ fresh:
 	VMOVDQA32 Z14, Z15
 	VPBROADCASTD 32(BX), Z16
 	VMOVDQA32 Z16, Z17
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -7713,6 +7803,8 @@ compensate:
 	VPADDD Z21, Z17, Z17
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -7745,6 +7837,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -8708,6 +8804,8 @@ fresh:
 	VMOVDQA32 Z16, Z17
 	VPBROADCASTD 36(BX), Z18
 	VMOVDQA32 Z18, Z19
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -8766,6 +8864,8 @@ compensate:
 	VPADDD Z23, Z19, Z19
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -8801,6 +8901,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -9084,6 +9188,8 @@ fresh:
 	VMOVDQA32 Z16, Z17
 	VPBROADCASTD 36(BX), Z18
 	VMOVDQA32 Z18, Z19
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -9142,6 +9248,8 @@ compensate:
 	VPADDD Z23, Z19, Z19
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -9177,6 +9285,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -10214,6 +10326,8 @@ fresh:
 	VMOVDQA32 Z18, Z19
 	VPBROADCASTD 40(BX), Z20
 	VMOVDQA32 Z20, Z21
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -10277,6 +10391,8 @@ compensate:
 	VPADDD Z25, Z21, Z21
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -10315,6 +10431,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -10623,6 +10743,8 @@ fresh:
 	VMOVDQA32 Z18, Z19
 	VPBROADCASTD 40(BX), Z20
 	VMOVDQA32 Z20, Z21
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -10686,6 +10808,8 @@ compensate:
 	VPADDD Z25, Z21, Z21
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -10724,6 +10848,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -11837,6 +11965,8 @@ fresh:
 	VMOVDQA32 Z20, Z21
 	VPBROADCASTD 44(BX), Z22
 	VMOVDQA32 Z22, Z23
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -11905,6 +12035,8 @@ compensate:
 	VPADDD Z27, Z23, Z23
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -11946,6 +12078,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -12275,6 +12411,8 @@ fresh:
 	VMOVDQA32 Z20, Z21
 	VPBROADCASTD 44(BX), Z22
 	VMOVDQA32 Z22, Z23
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -12343,6 +12481,8 @@ compensate:
 	VPADDD Z27, Z23, Z23
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -12384,6 +12524,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -13571,6 +13715,8 @@ fresh:
 	VMOVDQA32 Z22, Z23
 	VPBROADCASTD 48(BX), Z24
 	VMOVDQA32 Z24, Z25
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -13644,6 +13790,8 @@ compensate:
 	VPADDD Z29, Z25, Z25
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -13688,6 +13836,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -14037,6 +14189,8 @@ fresh:
 	VMOVDQA32 Z22, Z23
 	VPBROADCASTD 48(BX), Z24
 	VMOVDQA32 Z24, Z25
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -14110,6 +14264,8 @@ compensate:
 	VPADDD Z29, Z25, Z25
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -14154,6 +14310,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -15417,6 +15577,8 @@ fresh:
 	VMOVDQA32 Z24, Z25
 	VPBROADCASTD 52(BX), Z26
 	VMOVDQA32 Z26, Z27
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -15495,6 +15657,8 @@ compensate:
 	VPADDD Z31, Z27, Z27
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -15542,6 +15706,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -15917,6 +16085,8 @@ fresh:
 	VMOVDQA32 Z24, Z25
 	VPBROADCASTD 52(BX), Z26
 	VMOVDQA32 Z26, Z27
+	CMPQ 120(DI), $0
+	JEQ compensate
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -15995,6 +16165,8 @@ compensate:
 	VPADDD Z31, Z27, Z27
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -16042,6 +16214,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX

@@ -1646,6 +1646,8 @@ fresh:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -1659,6 +1661,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -1676,6 +1680,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -1833,6 +1841,8 @@ fresh:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -1846,6 +1856,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -1863,6 +1875,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -2392,6 +2408,8 @@ fresh:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -2408,6 +2426,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -2428,6 +2448,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -2603,6 +2627,8 @@ fresh:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -2619,6 +2645,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -2639,6 +2667,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -3236,6 +3268,8 @@ fresh:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -3255,6 +3289,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -3278,6 +3314,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -3472,6 +3512,8 @@ fresh:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -3491,6 +3533,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -3514,6 +3558,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -4177,6 +4225,8 @@ fresh:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -4199,6 +4249,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -4225,6 +4277,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -4437,6 +4493,8 @@ fresh:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -4459,6 +4517,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -4485,6 +4545,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -5216,6 +5280,8 @@ fresh:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -5241,6 +5307,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -5270,6 +5338,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -5501,6 +5573,8 @@ fresh:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -5526,6 +5600,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -5555,6 +5631,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -6352,6 +6432,8 @@ fresh:
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
 	VPXORD Z17, Z17, Z17
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -6380,6 +6462,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -6412,6 +6496,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -6651,6 +6739,8 @@ fresh:
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
 	VPXORD Z17, Z17, Z17
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -6679,6 +6769,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -6711,6 +6803,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -7566,6 +7662,8 @@ fresh:
 	VPXORD Z17, Z17, Z17
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -7597,6 +7695,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -7632,6 +7732,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -7890,6 +7994,8 @@ fresh:
 	VPXORD Z17, Z17, Z17
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -7921,6 +8027,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -7956,6 +8064,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -8877,6 +8989,8 @@ fresh:
 	VPXORD Z19, Z19, Z19
 	VPXORD Z20, Z20, Z20
 	VPXORD Z21, Z21, Z21
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -8911,6 +9025,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -8949,6 +9065,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -9230,6 +9350,8 @@ fresh:
 	VPXORD Z19, Z19, Z19
 	VPXORD Z20, Z20, Z20
 	VPXORD Z21, Z21, Z21
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -9264,6 +9386,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -9302,6 +9426,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -10291,6 +10419,8 @@ fresh:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -10328,6 +10458,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -10369,6 +10501,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -10669,6 +10805,8 @@ fresh:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -10706,6 +10844,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -10747,6 +10887,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -11802,6 +11946,8 @@ fresh:
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
 	VPXORD Z25, Z25, Z25
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -11842,6 +11988,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -11886,6 +12034,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -12204,6 +12356,8 @@ fresh:
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
 	VPXORD Z25, Z25, Z25
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -12244,6 +12398,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -12288,6 +12444,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -13411,6 +13571,8 @@ fresh:
 	VPXORD Z25, Z25, Z25
 	VPXORD Z26, Z26, Z26
 	VPXORD Z27, Z27, Z27
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -13454,6 +13616,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -13501,6 +13665,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX
@@ -13843,6 +14011,8 @@ fresh:
 	VPXORD Z25, Z25, Z25
 	VPXORD Z26, Z26, Z26
 	VPXORD Z27, Z27, Z27
+	CMPQ 120(DI), $0
+	JEQ start
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ CX, AX
@@ -13886,6 +14056,8 @@ fresh:
 	PREFETCHT0 64(AX)
 start:
 	MOVQ 120(DI), SI
+	TESTQ SI, SI
+	JEQ near
 	MOVQ 128(DI), DX
 	ADDQ SI, DX
 	MOVQ DX, 120(DI)
@@ -13933,6 +14105,10 @@ start:
 	ADDQ CX, DX
 	PREFETCHT1 (DX)
 	PREFETCHT1 64(DX)
+	JMP sums
+near: // nothing to fetch: the address stays in A
+	MOVQ 0(DI), SI
+sums:
 	MOVQ 0(DI), AX
 	MOVQ 8(DI), BX
 	MOVQ 64(DI), CX

@@ -26,6 +26,7 @@ type knobs struct {
 	callBytes     int
 	batchJobs     int
 	batchMacs     int
+	bInPlaceBytes int
 }
 
 var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
@@ -37,8 +38,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"share of L1 for a strip of A: the rest is for the stream of B and lines of C"),
 	knob.Int(func(k *knobs) *int { return &k.bPercent }, "TESSERA_B_PERCENT", 40, 1, 90, "share of L2 for a chunk of B"),
 	knob.Int(func(k *knobs) *int { return &k.cPercent }, "TESSERA_C_PERCENT", 30, 1, 90, "share of L2 for a block of C"),
-	knob.Int(func(k *knobs) *int { return &k.jobsPerWorker }, "TESSERA_JOBS_PER_WORKER", 4, 1, 1024,
-		"blocks of C per worker where they do not divide evenly: a worker that is late then delays the end by a quarter of its share at most"),
+	knob.Int(func(k *knobs) *int { return &k.jobsPerWorker }, "TESSERA_JOBS_PER_WORKER", 8, 1, 1024,
+		"blocks of C per worker at most that are made to divide the work evenly: more would share less of what each fetches"),
 	knob.Int(func(k *knobs) *int { return &k.macsPerWorker }, "TESSERA_MACS_PER_WORKER", 400_000, 1, maxInt,
 		"multiply-adds per worker at least: about five microseconds, several times the cost of a fork and join"),
 	knob.Int(func(k *knobs) *int { return &k.packLimit }, "TESSERA_PACK_LIMIT", 32<<20, 1<<16, maxInt,
@@ -53,6 +54,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"panels of B that must use a strip of a column-major A before packing pays"),
 	knob.Int(func(k *knobs) *int { return &k.bPackRows }, "TESSERA_B_PACK_ROWS", 48, 1, 1<<30,
 		"rows of A from which a row-major B is packed: with fewer, reading it in place costs less than the copy"),
+	knob.Int(func(k *knobs) *int { return &k.bInPlaceBytes }, "TESSERA_B_IN_PLACE_BYTES", 24<<10, 0, 1<<30,
+		"bytes of a row-major f32 B of whole panels up to which it is read in place for any number of rows: it stays in L1"),
 	knob.Int(func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 1024, 0, 1<<30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"),
 	knob.Int(func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 32, 1, 1<<30,

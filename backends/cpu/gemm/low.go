@@ -12,8 +12,8 @@ const axpyStretch = 4096
 // The chain of each element of C goes on in ascending k from stretch to stretch.
 func (p *product) computeAxpy(worker, job int) {
 	nr := p.kern.b.nr
-	c0 := job % p.gn * p.bl.nc * nr
-	c1 := min(c0+p.bl.nc*nr, p.np)
+	c0 := p.bl.panelsOf(p.panels, p.gn, job%p.gn) * nr
+	c1 := min(p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)*nr, p.np)
 	dst := p.c.at(0, c0)
 	if p.scratch {
 		dst = unsafe.Add(p.private, worker*p.privateStep+p.widenBytes+p.stripBytes)
@@ -46,8 +46,11 @@ func (p *product) computeAxpy(worker, job int) {
 			p.kern.run(args, 1, n/nr, nr)
 		}
 	}
-	if whole < c1-c0 { // the last columns from their packed panel
+	if whole < c1-c0 { // the last columns, from their packed panel where kernels read whole panels
 		*args = kargs{a: p.a.at(0, 0), acs: args.acs, b: p.bPacked, bks: p.kern.b.step(), c: unsafe.Add(dst, whole*4), k: p.k}
+		if p.kern.exactB {
+			args.b, args.bks = p.b.at(0, c0+whole), p.b.RowStride*4
+		}
 		if keep {
 			args.acc = 1
 		}

@@ -132,6 +132,9 @@ func (m *Matrix) check(name string) error {
 
 // span returns the number of elements from the first to the last one, both included; the matrix must not be empty.
 func (m *Matrix) span() (int, bool) {
+	if all := m.Rows | m.Cols | m.RowStride | m.ColStride; uint(all) < 1<<14 {
+		return (m.Rows-1)*m.RowStride + (m.Cols-1)*m.ColStride + 1, true // nothing here can overflow, not even 32 bits
+	}
 	r, ok1 := mem.Mul(m.Rows-1, m.RowStride)
 	c, ok2 := mem.Mul(m.Cols-1, m.ColStride)
 	end, ok3 := mem.Add(r, c, 1)

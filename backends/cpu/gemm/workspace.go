@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/mem"
@@ -104,13 +105,17 @@ func (w *Workspace) at(off int) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(w.buf)), off)
 }
 
-// spare holds the workspaces that calls without their own use.
+// spare holds the workspaces that calls without their own use: one that is passed on without a lock, and a list.
 var spare struct {
 	sync.Mutex
+	one  atomic.Pointer[Workspace]
 	list *Workspace
 }
 
 func takeWorkspace() *Workspace {
+	if w := spare.one.Swap(nil); w != nil {
+		return w
+	}
 	spare.Lock()
 	defer spare.Unlock()
 	w := spare.list
@@ -123,6 +128,9 @@ func takeWorkspace() *Workspace {
 }
 
 func giveWorkspace(w *Workspace) {
+	if spare.one.CompareAndSwap(nil, w) {
+		return
+	}
 	spare.Lock()
 	defer spare.Unlock()
 	w.link = spare.list
@@ -137,4 +145,7 @@ func Trim() {
 		_ = w.Close()
 	}
 	spare.list = nil
+	if w := spare.one.Swap(nil); w != nil {
+		_ = w.Close()
+	}
 }

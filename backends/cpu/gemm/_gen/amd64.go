@@ -237,6 +237,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 	}
 	// The lines of C that this panel writes are fetched while it computes.
+	if fast {
+		f.p("\tCMPQ %d(DI), $0", oAhead)
+		f.p("\tJEQ %s", afterLoad)
+	}
 	if h >= 4 {
 		for i := 0; i < h; i++ {
 			for v := 0; v < n; v++ {
@@ -263,6 +267,8 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	f.p("start:")
 	if fast {
 		f.p("\tMOVQ %d(DI), SI", oAhead)
+		f.p("\tTESTQ SI, SI")
+		f.p("\tJEQ near")
 		f.p("\tMOVQ %d(DI), DX", oAheadS)
 		f.p("\tADDQ SI, DX")
 		f.p("\tMOVQ DX, %d(DI)", oAhead)
@@ -276,6 +282,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 				f.p("\tADDQ CX, DX")
 			}
 		}
+		f.p("\tJMP sums")
+		f.p("near: // nothing to fetch: the address stays in A")
+		f.p("\tMOVQ %d(DI), SI", oA)
+		f.p("sums:")
 	}
 	f.p("\tMOVQ %d(DI), AX", oA)
 	f.p("\tMOVQ %d(DI), BX", oB)
@@ -324,6 +334,13 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 		f.p("\tADDQ DX, AX")
 	}
+	loadB := func(v int, from string) {
+		if m := mask(v); m != "" && fam.b == "f32" { // a B in place ends where its last column does
+			f.p("\tVMOVUPS.Z %s, %s%s", from, m, breg[v])
+			return
+		}
+		f.p("\tVMOVUPS %s, %s", from, breg[v])
+	}
 	prefetch := func() {
 		for v := 0; v < n; v++ {
 			if fam.b == "f16" && v%2 == 1 {
@@ -366,7 +383,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 			rows()
 		default:
 			for v := 0; v < n; v++ {
-				f.p("\tVMOVUPS %s, %s", baddr(v), breg[v])
+				loadB(v, baddr(v))
 			}
 			prefetch()
 			f.p("\tADDQ SI, BX")
@@ -379,7 +396,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	fastStep := func(u int) {
 		for v := 0; v < n; v++ {
-			f.p("\tVMOVUPS %d(BX), %s", u*bStep+64*v, breg[v])
+			loadB(v, fmt.Sprintf("%d(BX)", u*bStep+64*v))
 		}
 		if h <= 8 {
 			for v := 0; v < n; v++ {

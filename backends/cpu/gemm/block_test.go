@@ -1,0 +1,61 @@
+package gemm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
+
+// Blocks cover everything once, their sizes differ by one at most, and no worker gets much more than its part.
+func TestSharesAreEven(t *testing.T) {
+	for _, strips := range []int{1, 2, 7, 37, 74, 293} {
+		for _, panels := range []int{1, 3, 16, 31, 128} {
+			for _, workers := range []int{2, 3, 8, 64} {
+				mc, nc := share(strips, panels, 9, 160, workers, 8)
+				gm, gn := ceilDiv(strips, mc), ceilDiv(panels, nc)
+				require.Zero(t, split(strips, gm, 0))
+				require.Equal(t, strips, split(strips, gm, gm))
+				require.LessOrEqual(t, mc*nc, 160)
+				require.LessOrEqual(t, nc, 9)
+				// Every job goes to the worker that is free first.
+				load := make([]int, workers)
+				for job := range gm * gn {
+					w := 0
+					for i := range load {
+						if load[i] < load[w] {
+							w = i
+						}
+					}
+					h := split(strips, gm, job/gn+1) - split(strips, gm, job/gn)
+					n := split(panels, gn, job%gn+1) - split(panels, gn, job%gn)
+					require.Contains(t, []int{mc, mc - 1}, h)
+					load[w] += h * n
+				}
+				most := 0
+				for _, l := range load {
+					most = max(most, l)
+				}
+				if strips*panels >= 64*workers {
+					require.LessOrEqual(t, float64(most), 1.1*float64(strips*panels)/float64(workers), "%d x %d on %d: blocks of %d x %d", strips, panels, workers, mc, nc)
+				}
+			}
+		}
+	}
+}
+
+// The chunks of k do not depend on the workers, or the bits would.
+func TestChunksDoNotDependOnWorkers(t *testing.T) {
+	in := cpuinfo.Get()
+	kn, err := knobTable.Get()
+	require.NoError(t, err)
+	for _, k := range allKernels {
+		for _, steps := range []int{1, 100, 700, 5000} {
+			want := block(in, kn, k, k.mr, 50, steps, 60, 1).kc
+			for workers := 2; workers < 70; workers++ {
+				require.Equal(t, want, block(in, kn, k, k.mr, 50, steps, 60, workers).kc)
+			}
+		}
+	}
+}
