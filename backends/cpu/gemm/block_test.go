@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,23 @@ func TestChunksDoNotDependOnWorkers(t *testing.T) {
 			for workers := 2; workers < 70; workers++ {
 				require.Equal(t, want, block(in, kn, k, k.mr, 50, steps, 60, workers).kc)
 			}
+		}
+	}
+}
+
+// A row against few steps of very many columns needs a block that its scratch memory holds.
+func TestOneRowOfManyColumns(t *testing.T) {
+	const n, k = 300_000, 2
+	r := rand.New(rand.NewPCG(31, 32))
+	a, b := floats(r, k), floats(r, k*n)
+	want := refFloat(Of(a, 1, k), Of(b, k, n))
+	for _, threads := range []int{1, 3} {
+		c := make([]BFloat16, n)
+		p, err := PackB(Of(b, k, n), nil)
+		require.NoError(t, err)
+		require.NoError(t, MulPacked(Of(c, 1, n), Of(a, 1, k), p, &Options{Threads: threads}))
+		for j := range c {
+			require.Equal(t, BFloat16(toBF16(want[j])), c[j], "column %d", j)
 		}
 	}
 }
