@@ -29,10 +29,8 @@ type Task interface {
 // MaxHelpers bounds the pool; larger machines run regions on this many helpers and the caller.
 const MaxHelpers = 255
 
-// spinTime bounds how long a helper looks for the next region before it parks. It is a few times the gap between two products of
-// a model, and far below what a user can see as load. A caller looks for the end of its own region at least as long, and up to
-// as long as the region has taken so far: helpers are at work then, and one that ends after the caller has parked has to wake
-// it, so that the next region starts late and ends late again.
+// spinTime bounds how long a helper looks for the next region before it parks, and how long a caller looks for the end of its
+// own at least. It is a few times the gap between two products of a model, and far below what a user can see as load.
 const spinTime = 50 * time.Microsecond
 
 // Workers returns the largest number of workers that a region of n jobs with the limit can have; limit 0 means GOMAXPROCS.
@@ -140,6 +138,8 @@ func (p *pool) run(want, n int, task Task) {
 	start := time.Now()
 	r.loop(0)
 	if r.pending.Load() != 0 {
+		// Helpers are at work. One that ends after the caller has parked has to wake it, so that the next region starts late and
+		// ends late again: the caller looks for the end as long as the region has taken so far.
 		spin(max(spinTime, time.Since(start)), func() bool { return r.pending.Load() == 0 })
 		for r.pending.Load() != 0 {
 			r.parked.Store(true)
