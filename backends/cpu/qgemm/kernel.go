@@ -66,8 +66,11 @@ type kernels struct {
 	fused func(f *format, rows int) func(*dotArgs)
 	// tiles, where it is not nil, replaces dot: groups of rows against panels, whose bytes have been spread less the format's zero.
 	tiles func(p *dotArgs, f *format)
+	// signed says that dot and fused take bytes as signed: those of formats whose zero is 128 are spread less 128, and the integer sums of
+	// their rows start from 0.
+	signed bool
 	// spread turns n units of bits into bytes: they lie in sets of per units, stride bytes from set to set. What is subtracted from
-	// every byte is 0, or the format's zero for tiles.
+	// every byte is 0, or the format's zero for tiles and where signed demands it.
 	spread func(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8)
 	// halfs widens n vectors of 16 half-precision (or bfloat16) numbers, which lie in sets as bits do, to vectors that lie step bytes
 	// apart in dst.

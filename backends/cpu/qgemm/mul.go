@@ -229,8 +229,12 @@ type quantTask work
 func (t *quantTask) Do(_, job int) {
 	w := (*work)(t)
 	p, r, f := w.p, w.r, w.p.g.f
+	zero := f.zero
+	if w.k.signed && zero == 128 {
+		zero = 0
+	}
 	for i := job * w.rowsEach; i < min((job+1)*w.rowsEach, r.M); i++ {
-		w.k.quantize(unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, f.zero, w.slots)
+		w.k.quantize(unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
 	}
 }
 
@@ -284,7 +288,7 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 			args.acc = 1
 		}
 		less := uint8(0)
-		if w.k.tiles != nil {
+		if w.k.tiles != nil || w.k.signed && f.zero == 128 {
 			less = uint8(f.zero)
 		}
 		for v := 0; v < panels; v += w.together {

@@ -21,8 +21,13 @@ func (f *file) p(format string, args ...any) {
 
 // text opens a function with the given parameters, which take argBytes on the stack.
 func (f *file) text(name, params string, argBytes int, doc string) {
+	f.textFrame(name, params, argBytes, 0, doc)
+}
+
+// textFrame is text for a function that takes memory on the stack.
+func (f *file) textFrame(name, params string, argBytes, frame int, doc string) {
 	f.p("\n// func %s(%s)", name, params)
-	f.p("TEXT ·%s(SB), NOSPLIT, $0-%d", name, argBytes)
+	f.p("TEXT ·%s(SB), NOSPLIT, $%d-%d", name, frame, argBytes)
 	fmt.Fprintf(&f.stubs, "\n// %s %s\n//\n//go:noescape\nfunc %s(%s)\n", name, doc, name, params)
 }
 
@@ -50,4 +55,5 @@ func main() {
 	out := flag.String("o", "..", "folder to write to")
 	flag.Parse()
 	avx512(*out)
+	neon(*out)
 }
