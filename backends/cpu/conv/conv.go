@@ -19,7 +19,10 @@ type Spec struct {
 	OH, OW         int
 	Groups         int
 	Transposed     bool
-	Tile           int // 0: by the definition; 2 or 4: by Winograd's algorithm with tiles of so many pixels in each direction
+	Type           Type
+	Signed         bool  // of Int8: images are signed
+	XZero          int32 // of Int8: the zero point of images, which padding has, too
+	Tile           int   // 0: by the definition; 2 or 4: by Winograd's algorithm with tiles of so many pixels in each direction
 }
 
 // Act is what happens to a sum, after the residual is added.
@@ -53,14 +56,16 @@ type Filter struct {
 	phases []phase
 	dw     []float32 // depthwise: [KH KW, C]
 	blocks *Filter   // of a transposed one whose pixels become blocks: see blocks.go
-	data   []float32
+	data   []float32 // steps of 4 bytes
+	extra  []int32   // what the sums of each channel take, or nil
 }
 
 // phase is one convolution: of a transposed one there is one for each residue of the stride.
 type phase struct {
 	oy, ox int // first output pixel
 	segs   []segment
-	k      int // steps of a segment
+	k      int // numbers of a segment
+	steps  int // of 4 bytes of a segment
 	b      int // start of the panels in data
 	group  int // floats of the panels of one group
 }
@@ -77,23 +82,36 @@ func (s *Spec) Check() error {
 		s.N < 0 || s.H < 0 || s.W < 0 || s.C < 1 || s.M < 1 || s.OH < 0 || s.OW < 0 || s.Top < 0 || s.Left < 0 {
 		return fmt.Errorf("conv: %+v", *s)
 	}
+	lo, hi := int32(0), int32(255)
+	if s.Signed {
+		lo, hi = -128, 127
+	}
+	switch {
+	case s.Type > Int8 || s.Type != Int8 && (s.Signed || s.XZero != 0) || s.Type != F32 && (s.Transposed || s.Depthwise() || s.Tile != 0):
+		return fmt.Errorf("conv: type and what is said of it do not fit: %+v", *s)
+	case s.Type == BF16 && !s.CanBF16():
+		return fmt.Errorf("conv: odd runs of bfloat16: %+v", *s)
+	case s.Type == Int8 && (s.XZero < lo || s.XZero > hi):
+		return fmt.Errorf("conv: zero point %d, %d to %d is right", s.XZero, lo, hi)
+	}
 	if s.Tile != 0 && (s.Tile != 2 && s.Tile != 4 || !s.winograd()) {
 		return fmt.Errorf("conv: Winograd's algorithm for %+v: 3x3 filters, strides and groups of 1, tiles of 2 or 4 are right", *s)
 	}
 	return nil
 }
 
-// Pack packs a filter for the best kernels of an instruction set. The weights are [M, C/Groups, KH, KW] contiguous, of a transposed
-// convolution [C, M/Groups, KH, KW]. Scale, if not nil, multiplies the filter of each output channel.
+// Pack packs a filter of floats for the best kernels of an instruction set. The weights are [M, C/Groups, KH, KW] contiguous, of a
+// transposed convolution [C, M/Groups, KH, KW]. Scale, if not nil, multiplies the filter of each output channel; with Type BF16 a factor is
+// an operand of the run instead.
 func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	cg, mg := s.C/s.Groups, s.M/s.Groups
-	if n, ok := mem.Mul(s.C, mg, s.KH, s.KW); !ok || len(w) != n {
+	if n, ok := mem.Mul(s.C, mg, s.KH, s.KW); !ok || len(w) != n || s.Type == Int8 || s.Type == BF16 && scale != nil {
 		return nil, fmt.Errorf("conv: %d weights for %+v", len(w), s)
 	}
-	f := &Filter{k: kernelsFor(isa), spec: s}
+	f := &Filter{k: kernelsOf(kindF32, isa), spec: s}
 	get := func(o, c, ky, kx int) float32 { // c within the group
 		var v float32
 		if s.Transposed {
@@ -105,6 +123,11 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 			v *= scale[o]
 		}
 		return v
+	}
+	if s.Type == BF16 {
+		f.k = kernelsOf(kindBF16, isa)
+		packBF16(f, get)
+		return f, nil
 	}
 	if s.Tile > 0 {
 		packWinograd(f, get)
@@ -121,24 +144,32 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 		}
 		return f, nil
 	}
-	if !s.Transposed {
-		f.phases = []phase{convPhase(&s, cg)}
-	} else {
-		f.phases = transposedPhases(&s, cg)
-		if s.blocky() {
-			var err error
-			if f.blocks, err = packBlocks(s, w, scale, isa); err != nil {
-				return nil, err
-			}
+	if s.Transposed && s.blocky() {
+		var err error
+		if f.blocks, err = packBlocks(s, w, scale, isa); err != nil {
+			return nil, err
 		}
 	}
-	nr := f.k.nr
+	f.packTaps(func(p unsafe.Pointer, o, c, ky, kx int) { *(*float32)(p) = get(o, c, ky, kx) })
+	return f, nil
+}
+
+// packTaps packs the panels of all phases; put writes one weight.
+func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, ky, kx int)) {
+	s := &f.spec
+	cg, mg := s.C/s.Groups, s.M/s.Groups
+	if !s.Transposed {
+		f.phases = []phase{convPhase(s, cg)}
+	} else {
+		f.phases = transposedPhases(s, cg)
+	}
+	nr, group, size := f.k.nr, f.k.kind.group(), f.k.kind.size()
 	panels := (mg + nr - 1) / nr
 	total := 0
 	for i := range f.phases {
 		ph := &f.phases[i]
-		ph.b = total
-		ph.group = panels * nr * ph.k * len(ph.segs)
+		ph.b, ph.steps = total, ceilDiv(ph.k, group)
+		ph.group = panels * nr * ph.steps * len(ph.segs)
 		total += ph.group * s.Groups
 	}
 	f.data = alignedFloats(total)
@@ -147,16 +178,17 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 		taps := ph.k / cg // of a segment
 		for g := range s.Groups {
 			for p := range panels {
-				out := f.data[ph.b+g*ph.group+p*nr*ph.k*len(ph.segs):]
-				row := 0
-				for _, sg := range ph.segs {
+				out := f.data[ph.b+g*ph.group+p*nr*ph.steps*len(ph.segs):]
+				// A last panel of half the width is packed as such: its rows are nr/2 long.
+				width := f.k.width(mg - p*nr)
+				for si, sg := range ph.segs {
+					row := 0
 					for t := range taps {
 						ky, kx := s.tap(ph, sg, t)
 						for c := range cg {
-							// A last panel of half the width is packed as such: its rows are nr/2 long.
-							width := f.k.width(mg - p*nr)
+							line := out[(si*ph.steps+row/group)*width:]
 							for j := range min(mg-p*nr, nr) {
-								out[row*width+j] = get(g*mg+p*nr+j, c, ky, kx)
+								put(unsafe.Add(unsafe.Pointer(&line[j]), row%group*size), g*mg+p*nr+j, c, ky, kx)
 							}
 							row++
 						}
@@ -165,7 +197,6 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 			}
 		}
 	}
-	return f, nil
 }
 
 // width returns the channels of a panel of which live remain.
@@ -245,10 +276,14 @@ func floorMod(a, b int) int { return a - floorDiv(a, b)*b }
 // may be nil.
 type Args struct {
 	X        []float32
+	X16      []uint16 // instead of X, of Type BF16
+	X8       []byte   // instead of X, of Type Int8
 	Y        []float32
 	Residual []float32
 	Bias     []float32
 	Act      Act
+	Scale    []float32 // M factors of the sums of Types BF16 and Int8, applied before the bias, or nil
+	Raw      bool      // of Type Int8: Y takes the bits of the int32 sums, and nothing is done to them
 	// Post, if not nil, is applied to finished pixels of Y, one or several neighbours with all of their channels at a time; i is the
 	// position of the first. It may not depend on how many come at once.
 	Post func(i int, y []float32)
@@ -268,6 +303,8 @@ type Plan struct {
 	threads int
 	args    *Args
 	init    []float32 // bias, padded to panels, group by group
+	scale   []float32 // factors, likewise; of dot kernels
+	extra   []int32   // what integer sums take, likewise
 	works   []work    // the phases of this size
 	cur     *work
 	workers []scratch
@@ -328,6 +365,13 @@ func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
 	mg := s.M / s.Groups
 	panels := (mg + p.k.nr - 1) / p.k.nr
 	p.init = alignedFloats(s.Groups * panels * p.k.nr)
+	if p.k.kind != kindF32 {
+		p.scale = alignedFloats(len(p.init))
+		p.extra = make([]int32, len(p.init))
+		for i, v := range f.extra {
+			p.extra[i/mg*panels*p.k.nr+i%mg] = v
+		}
+	}
 	if s.Tile > 0 {
 		p.win = newWinograd(p)
 		return p, nil
@@ -352,6 +396,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	s := &p.s
 	w := work{ph: ph, rows: s.OH, cols: s.OW}
 	sy, sx := s.SH, s.SW
+	size := p.k.kind.size()
 	if s.Transposed {
 		w.rows, w.cols = ceilDiv(s.OH-ph.oy, s.SH), ceilDiv(s.OW-ph.ox, s.SW)
 		sy, sx = 1, 1
@@ -373,18 +418,18 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	}
 	w.flat = !w.copied && sy == 1 && sx == 1 && s.KH == 1 && s.KW == 1 && s.OH == s.H && s.OW == s.W && !s.Transposed
 	for _, sg := range ph.segs {
-		w.offs = append(w.offs, ((sg.dy-dyMin)*w.width+sg.dx+w.padLeft)*s.C*4)
+		w.offs = append(w.offs, ((sg.dy-dyMin)*w.width+sg.dx+w.padLeft)*s.C*size)
 	}
 	if !w.copied { // offsets from the first pixel of the image
 		for i, sg := range ph.segs {
-			w.offs[i] = (sg.dy*w.width + sg.dx) * s.C * 4
+			w.offs[i] = (sg.dy*w.width + sg.dx) * s.C * size
 		}
 	}
 	if w.flat {
 		w.cols, w.rows = s.N*s.OH*s.OW, 1
 	}
 	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
-	perPanel := max(ph.k*max(len(ph.segs), 1)*p.k.nr, 1)
+	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.nr, 1)
 	w.panels = min(max(panelFloats/perPanel, 1), panels)
 	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
 	w.cuts = ceilDiv(panels, w.panels)
@@ -401,7 +446,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	}
 	w.block = units
 	if w.copied {
-		rowFloats := max(w.width*s.C, 1)
+		rowFloats := max(w.width*s.C*size/4, 1)
 		w.block = max((scratchFloats/rowFloats-w.dyRows)/sy+1, 1)
 		w.block = min(w.block, units)
 	}
@@ -458,6 +503,13 @@ func (p *Plan) Run(a *Args) {
 			copy(p.init[g*stride:], a.Bias[g*mg:(g+1)*mg])
 		} else {
 			clear(p.init[g*stride : g*stride+mg])
+		}
+		for i := range p.scale[:min(len(p.scale), mg)] {
+			v := float32(1)
+			if a.Scale != nil {
+				v = a.Scale[g*mg+i]
+			}
+			p.scale[g*stride+i] = v
 		}
 	}
 	if p.win != nil {
@@ -523,13 +575,17 @@ func (p *Plan) Do(worker, job int) {
 	panelsAll := ceilDiv(mg, p.k.nr)
 
 	t := &sc.t
-	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.ph.k
+	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.ph.steps
 	t.lo, t.hi, t.p, t.q, t.mode, t.s, t.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
+	if a.Raw {
+		t.mode = raw
+	}
+	size, loads := p.k.kind.size(), p.loads()
 	sy, sx, oy, ox, stepY, stepX := s.SH, s.SW, 0, 0, 1, 1
 	if s.Transposed {
 		sy, sx, oy, ox, stepY, stepX = 1, 1, w.ph.oy, w.ph.ox, s.SH, s.SW
 	}
-	t.ars = sx * s.C * 4
+	t.ars = sx * s.C * size
 
 	// finishing a tile outside Y
 	direct := a.Store == nil
@@ -547,10 +603,10 @@ func (p *Plan) Do(worker, job int) {
 	switch {
 	case w.copied:
 		base = p.copyRows(sc, image, first, last, sy)
-	case a.Load != nil:
+	case loads:
 		base = p.loadRows(sc, image, block, first, last, sy)
 	default:
-		base = unsafe.Pointer(unsafe.SliceData(a.X[image*s.H*s.W*s.C:]))
+		base = p.pixels(image * s.H * s.W * s.C)
 	}
 	for cut := cut0; cut < cut1; cut++ {
 		p0, p1 := cut*w.panels, min((cut+1)*w.panels, panelsAll)
@@ -574,16 +630,16 @@ func (p *Plan) Do(worker, job int) {
 				switch {
 				case w.copied:
 					from = ((row-first)*sy*w.width + col*sx) * s.C
-				case a.Load != nil && w.flat:
+				case loads && w.flat:
 					from = (col - c0) * s.C
-				case a.Load != nil:
+				case loads:
 					from = ((row-first)*sy*w.width + col*sx) * s.C
 				default:
 					from = (row*sy*w.width + col*sx) * s.C
 				}
 				pixel := (image*s.OH+oy+row*stepY)*s.OW + ox + col*stepX
 				for g := range s.Groups {
-					t.a = unsafe.Add(base, (from+g*cg)*4)
+					t.a = unsafe.Add(base, (from+g*cg)*size)
 					if t.segs == 0 {
 						p.bare(sc, g, p0, p1, h, pixel, stepX)
 						continue
@@ -604,13 +660,16 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX int) {
 	a, s, w, k := p.args, &p.s, p.cur, p.k
 	t := &sc.t
 	mg := s.M / s.Groups
-	size := k.nr * w.ph.k * len(w.ph.segs)
+	size := k.nr * w.ph.steps * len(w.ph.segs)
 	stride := len(p.init) / s.Groups
 	for pn := p0; pn < p1; pn++ {
 		live := min(mg-pn*k.nr, k.nr)
 		ch := g*mg + pn*k.nr
 		t.b = unsafe.Pointer(&p.f.data[w.ph.b+g*w.ph.group+pn*size])
 		t.init = unsafe.Pointer(&p.init[g*stride+pn*k.nr])
+		if k.kind != kindF32 {
+			t.scale, t.extra = unsafe.Pointer(&p.scale[g*stride+pn*k.nr]), unsafe.Pointer(&p.extra[g*stride+pn*k.nr])
+		}
 		t.cols = live
 		t.res = nil
 		if a.Residual != nil {
@@ -703,33 +762,28 @@ func (sc *scratch) need(v *[]float32, n int) {
 
 // copyRows copies the input rows that output rows first to last need, with zeros around them, and returns the first one.
 func (p *Plan) copyRows(sc *scratch, image, first, last, sy int) unsafe.Pointer {
-	w, s, a := p.cur, &p.s, p.args
+	w, s, size := p.cur, &p.s, p.k.kind.size()
 	y0 := first*sy + w.dyMin
 	y1 := (last-1)*sy + w.dyMin + w.dyRows
 	row := w.width * s.C
-	sc.need(&sc.rows, (y1-y0)*row+16)
+	sc.need(&sc.rows, (y1-y0)*row*size/4+16)
 	left, body := w.padLeft*s.C, min(s.W, w.width-w.padLeft)*s.C
 	for y := y0; y < y1; y++ {
-		dst := sc.rows[(y-y0)*row : (y-y0+1)*row]
+		dst := unsafe.Add(unsafe.Pointer(&sc.rows[0]), (y-y0)*row*size)
 		if y < 0 || y >= s.H {
-			clear(dst)
+			p.fill(dst, row)
 			continue
 		}
-		clear(dst[:left])
-		from := (image*s.H + y) * s.W * s.C
-		if a.Load != nil {
-			a.Load(dst[left:left+body], from)
-		} else {
-			copy(dst[left:left+body], a.X[from:])
-		}
-		clear(dst[left+body:])
+		p.fill(dst, left)
+		p.load(unsafe.Add(dst, left*size), (image*s.H+y)*s.W*s.C, body)
+		p.fill(unsafe.Add(dst, (left+body)*size), row-left-body)
 	}
 	return unsafe.Pointer(&sc.rows[0])
 }
 
 // loadRows converts the input of a block that needs no padding.
 func (p *Plan) loadRows(sc *scratch, image, block, first, last, sy int) unsafe.Pointer {
-	w, s, a := p.cur, &p.s, p.args
+	w, s := p.cur, &p.s
 	from, n := 0, 0
 	if w.flat {
 		c0, c1 := block*w.block, min((block+1)*w.block, w.cols)
@@ -738,7 +792,7 @@ func (p *Plan) loadRows(sc *scratch, image, block, first, last, sy int) unsafe.P
 		from = (image*s.H + first*sy) * s.W * s.C
 		n = min((last-1-first)*sy+w.dyMin+w.dyRows, s.H-first*sy) * s.W * s.C
 	}
-	sc.need(&sc.rows, n+16)
-	a.Load(sc.rows[:n], from)
+	sc.need(&sc.rows, n*p.k.kind.size()/4+16)
+	p.load(unsafe.Pointer(&sc.rows[0]), from, n)
 	return unsafe.Pointer(&sc.rows[0])
 }

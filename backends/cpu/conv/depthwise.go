@@ -318,7 +318,7 @@ type Pool struct{ d depthwise }
 
 // NewPool prepares a pooling.
 func NewPool(s PoolSpec, isa cpuinfo.ISA, threads int) *Pool {
-	p := &Pool{depthwise{k: kernelsFor(isa), threads: threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW, kh: s.KH, kw: s.KW,
+	p := &Pool{depthwise{k: kernelsOf(kindF32, isa), threads: threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW, kh: s.KH, kw: s.KW,
 		sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, bottom: s.Bottom, right: s.Right,
 		maximum: s.Max, mean: !s.Max, counted: s.Counted}}
 	p.d.prepare()

@@ -33,6 +33,11 @@ type tile struct {
 	p, q float32
 	mode int
 	s, t float32
+
+	// Of steps of several numbers: factors of the sums, applied before init, and what integer sums take before they become floats, for
+	// every channel of a panel. In raw mode integer sums are stored with it, the channels that there are.
+	scale unsafe.Pointer
+	extra unsafe.Pointer
 }
 
 // strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.
@@ -96,8 +101,10 @@ const (
 // kernels are the functions of one instruction set.
 type kernels struct {
 	isa     cpuinfo.ISA
-	nr      int // channels of a panel
-	mr      int // most pixels of a tile
+	kind    kind
+	need    func(*cpuinfo.Features) bool // nil: the level is enough
+	nr      int                          // channels of a panel
+	mr      int                          // most pixels of a tile
 	masks   bool
 	wide    []func(*tile) // by pixels
 	half    []func(*tile) // of nr / 2 channels, or nil
@@ -110,14 +117,15 @@ type kernels struct {
 	output  [7]func(*inverse)
 }
 
-// kernelsFor returns the best kernels that an instruction set allows.
-func kernelsFor(isa cpuinfo.ISA) *kernels {
+// kernelsOf returns the best kernels of a kind that an instruction set allows.
+func kernelsOf(kd kind, isa cpuinfo.ISA) *kernels {
+	in := cpuinfo.Get()
 	for _, k := range archKernels() {
-		if k.isa <= isa && cpuinfo.Get().Has(k.isa) {
+		if k.kind == kd && k.isa <= isa && in.Has(k.isa) && (k.need == nil || k.need(&in.Features)) {
 			return k
 		}
 	}
-	return portable
+	return portable[kd]
 }
 
 const (
@@ -125,11 +133,21 @@ const (
 	portableNR = 8
 )
 
-var portable = &kernels{
-	isa: cpuinfo.Portable, nr: portableNR, mr: portableMR, masks: true, sr: 4, block: 1,
-	wide:    heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileGo(p, h) } }),
-	mul:     heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, false) } }),
-	maximum: heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, true) } }),
+var portable = [...]*kernels{
+	kindF32: {
+		isa: cpuinfo.Portable, nr: portableNR, mr: portableMR, masks: true, sr: 4, block: 1,
+		wide:    heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileGo(p, h) } }),
+		mul:     heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, false) } }),
+		maximum: heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, true) } }),
+	},
+	kindBF16: portableDot(kindBF16),
+	kindU8:   portableDot(kindU8),
+	kindS16:  portableDot(kindS16),
+}
+
+func portableDot(k kind) *kernels {
+	return &kernels{isa: cpuinfo.Portable, kind: k, nr: portableNR, mr: portableMR, masks: true,
+		wide: heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileDot(p, h, k) } })}
 }
 
 func heights[T any](n int, f func(h int) T) []T {

@@ -19,6 +19,17 @@ var amd64Kernels = []*kernels{
 		input:  [7]func(*transform){4: winogradInputAVX2x4, 6: winogradInputAVX2x6},
 		output: [7]func(*inverse){4: winogradOutputAVX2x4, 6: winogradOutputAVX2x6},
 	},
+	{
+		isa: cpuinfo.AVX512, kind: kindBF16, need: func(f *cpuinfo.Features) bool { return f.AVX512BF16 },
+		nr: 32, mr: 14, masks: true, wide: tileBF16AVX512x32[:], half: tileBF16AVX512x16[:],
+	},
+	{
+		isa: cpuinfo.AVX512, kind: kindU8, need: func(f *cpuinfo.Features) bool { return f.AVX512VNNI },
+		nr: 32, mr: 14, masks: true, wide: tileU8AVX512x32[:], half: tileU8AVX512x16[:],
+	},
+	{isa: cpuinfo.AVXVNNI, kind: kindU8, nr: 16, mr: 6, wide: tileU8AVX2x16[:]},
+	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
+	{isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, wide: tileS16AVX2x16[:]},
 }
 
 func archKernels() []*kernels { return amd64Kernels }

@@ -3,12 +3,18 @@ package main
 import "fmt"
 
 func avx2(dir string) {
-	f := &file{}
-	for h := 1; h <= 6; h++ {
-		f.tile256(h)
+	for _, k := range []element{floats, bytes8, words16} {
+		f := &file{}
+		for h := 1; h <= 6; h++ {
+			f.tile256(k, h)
+		}
+		header := tileHeader
+		if k != floats {
+			header += dotHeader
+		}
+		f.write(dir, k.file+"_avx2_amd64", header, table(k.tile+"AVX2x16", "tile", "are the kernels of 16 channels, by pixels.",
+			func(h int) string { return fmt.Sprintf("%sAVX2h%dx16", k.tile, h) }, 6))
 	}
-	f.write(dir, "tile_avx2_amd64", tileHeader,
-		table("tileAVX2x16", "tile", "are the kernels of 16 channels, by pixels.", func(h int) string { return fmt.Sprintf("tileAVX2h%dx16", h) }, 6))
 	s := &file{}
 	for _, op := range []string{"Mul", "Max"} {
 		for h := 1; h <= stripMax256; h++ {
@@ -23,9 +29,9 @@ func avx2(dir string) {
 const stripMax256 = 8
 
 // tile256 always stores 16 channels; the driver gives it memory for them.
-func (f *file) tile256(h int) {
+func (f *file) tile256(k element, h int) {
 	const nv = 2
-	name := fmt.Sprintf("tileAVX2h%dx16", h)
+	name := fmt.Sprintf("%sAVX2h%dx16", k.tile, h)
 	f.text(name, "tile", fmt.Sprintf("computes %d pixels by 16 channels.", h))
 	acc := func(i, v int) string { return fmt.Sprintf("Y%d", i*nv+v) }
 	breg := func(v int) string { return fmt.Sprintf("Y%d", h*nv+v) }
@@ -52,11 +58,15 @@ func (f *file) tile256(h int) {
 	for v := 0; v < nv; v++ {
 		f.p("\tVMOVUPS %d(BX), %s", v*32, breg(v))
 	}
+	free, t := areg, ""
+	if k == words16 {
+		free, t = areg[:1], areg[1]
+	}
 	for i := 0; i < h; i++ {
-		a := areg[i%len(areg)]
+		a := free[i%len(free)]
 		f.p("\tVBROADCASTSS %s, %s", rowAddr("AX", i), a)
 		for v := 0; v < nv; v++ {
-			f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+			f.mulAdd(k, breg(v), a, acc(i, v), t)
 		}
 	}
 	f.p("\tADDQ $4, AX")
@@ -65,8 +75,7 @@ func (f *file) tile256(h int) {
 	f.p("\tJNE step")
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
-	f.p("\tCMPQ %d(DI), $%d", oMode, modeRaw)
-	f.p("\tJEQ raw")
+	f.sums(k, h, nv, 32, acc, breg)
 	f.p("\tMOVQ %d(DI), AX", oInit)
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
@@ -109,7 +118,7 @@ func (f *file) tile256(h int) {
 	}
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
-	f.raw(h, nv, 32, acc)
+	f.raw(k, h, nv, 32, acc)
 }
 
 // strip256 takes whole blocks of 8 channels; the driver runs the rest in Go.

@@ -1,16 +1,26 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tessera-go/tessera/backends/cpu/_encode"
+)
 
 func avx512(dir string) {
 	f := &file{}
 	for h := 1; h <= 14; h++ {
-		f.tile512(h, 2)
-		f.tile512(h, 1)
+		f.tile512(floats, h, 2)
+		f.tile512(floats, h, 1)
 	}
-	f.write(dir, "tile_avx512_amd64", tileHeader,
-		table("tileAVX512x32", "tile", "are the kernels of 32 channels, by pixels.", func(h int) string { return fmt.Sprintf("tileAVX512h%dx32", h) }, 14)+
-			table("tileAVX512x16", "tile", "are the kernels of 16 channels, by pixels.", func(h int) string { return fmt.Sprintf("tileAVX512h%dx16", h) }, 14))
+	f.write(dir, "tile_avx512_amd64", tileHeader, tables512(floats))
+	for _, k := range []element{pairs, bytes8, words16} {
+		f := &file{}
+		for h := 1; h <= 14; h++ {
+			f.tile512(k, h, 2)
+			f.tile512(k, h, 1)
+		}
+		f.write(dir, k.file+"_avx512_amd64", tileHeader+dotHeader, tables512(k))
+	}
 	s := &file{}
 	for _, op := range []string{"Mul", "Max"} {
 		for h := 1; h <= stripMax512; h++ {
@@ -22,10 +32,52 @@ func avx512(dir string) {
 			table("stripMaxAVX512", "strip", "take the maximum, by pixels.", func(h int) string { return fmt.Sprintf("stripMaxAVX512h%d", h) }, stripMax512))
 }
 
+// element says what a step, which is 4 bytes of each pixel, holds: one number or several whose products are added.
+type element struct {
+	tile    string // name of the kernels
+	file    string
+	integer bool
+}
+
+var (
+	floats  = element{"tile", "tile", false}          // a float32
+	pairs   = element{"tileBF16", "tile_bf16", false} // two bfloat16
+	bytes8  = element{"tileU8", "tile_u8", true}      // four unsigned bytes, by signed ones
+	words16 = element{"tileS16", "tile_s16", true}    // two int16
+)
+
+func tables512(k element) string {
+	s := ""
+	for _, channels := range []int{32, 16} {
+		s += table(fmt.Sprintf("%sAVX512x%d", k.tile, channels), "tile", fmt.Sprintf("are the kernels of %d channels, by pixels.", channels),
+			func(h int) string { return fmt.Sprintf("%sAVX512h%dx%d", k.tile, h, channels) }, 14)
+	}
+	return s
+}
+
+// mulAdd adds the products of a step; t is a register of its own where the sum takes a second instruction.
+func (f *file) mulAdd(k element, b, a, acc, t string) {
+	switch k {
+	case floats:
+		f.p("\tVFMADD231PS %s, %s, %s", b, a, acc)
+	case pairs:
+		f.p("\t%s", encode.VDPBF16PS(b, a, acc))
+	case bytes8:
+		if acc[0] == 'Z' {
+			f.p("\tVPDPBUSD %s, %s, %s", b, a, acc)
+		} else {
+			f.p("\t%s", encode.VPDPBUSD(b, a, acc))
+		}
+	case words16:
+		f.p("\tVPMADDWD %s, %s, %s", b, a, t)
+		f.p("\tVPADDD %s, %s, %s", t, acc, acc)
+	}
+}
+
 const stripMax512 = 8
 
-func (f *file) tile512(h, nv int) {
-	name := fmt.Sprintf("tileAVX512h%dx%d", h, nv*16)
+func (f *file) tile512(k element, h, nv int) {
+	name := fmt.Sprintf("%sAVX512h%dx%d", k.tile, h, nv*16)
 	f.text(name, "tile", fmt.Sprintf("computes %d pixels by %d channels.", h, nv*16))
 	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*nv+v) }
 	breg := func(v int) string { return fmt.Sprintf("Z%d", h*nv+v) }
@@ -64,19 +116,23 @@ func (f *file) tile512(h, nv int) {
 		for v := 0; v < nv && h >= 4; v++ {
 			f.p("\tPREFETCHT0 %d(BX)", 64*nv*12+at*64*nv+v*64)
 		}
+		free, t := areg, ""
+		if k == words16 {
+			free, t = areg[:len(areg)-1], areg[len(areg)-1]
+		}
 		for i := 0; i < h; i++ {
-			a := areg[i%len(areg)]
+			a := free[i%len(free)]
 			addr := rowAddr("AX", i)
 			if at > 0 {
 				addr = fmt.Sprintf("%d%s", 4*at, addr)
 			}
-			if nv == 1 {
+			if nv == 1 && k == floats {
 				f.p("\tVFMADD231PS.BCST %s, %s, %s", addr, breg(0), acc(i, 0))
 				continue
 			}
 			f.p("\tVBROADCASTSS %s, %s", addr, a)
 			for v := 0; v < nv; v++ {
-				f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
+				f.mulAdd(k, breg(v), a, acc(i, v), t)
 			}
 		}
 	}
@@ -98,8 +154,7 @@ func (f *file) tile512(h, nv int) {
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
 
-	f.p("\tCMPQ %d(DI), $%d", oMode, modeRaw)
-	f.p("\tJEQ raw")
+	f.sums(k, h, nv, 64, acc, breg)
 	f.p("\tMOVQ %d(DI), AX", oInit)
 	for v := 0; v < nv; v++ {
 		f.p("\tVMOVUPS %d(AX), %s", v*64, breg(v))
@@ -150,17 +205,52 @@ func (f *file) tile512(h, nv int) {
 	}
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
-	f.raw(h, nv, 64, acc)
+	f.raw(k, h, nv, 64, acc)
 }
 
-// raw stores sums as they are.
-func (f *file) raw(h, nv, bytes int, acc func(i, v int) string) {
+// sums ends the sums: integers take what their channel adds, and leave if they are wanted as they are, else they become floats and take the
+// channel's factor.
+func (f *file) sums(k element, h, nv, bytes int, acc func(i, v int) string, breg func(v int) string) {
+	each := func(field int, op string) {
+		f.p("\tMOVQ %d(DI), AX", field)
+		for v := 0; v < nv; v++ {
+			f.p("\tVMOVUPS %d(AX), %s", v*bytes, breg(v))
+		}
+		for i := 0; i < h; i++ {
+			for v := 0; v < nv; v++ {
+				f.p("\t%s %s, %s, %s", op, breg(v), acc(i, v), acc(i, v))
+			}
+		}
+	}
+	if k.integer {
+		each(oExtra, "VPADDD")
+	}
+	f.p("\tCMPQ %d(DI), $%d", oMode, modeRaw)
+	f.p("\tJEQ raw")
+	if k.integer {
+		for i := 0; i < h; i++ {
+			for v := 0; v < nv; v++ {
+				f.p("\tVCVTDQ2PS %s, %s", acc(i, v), acc(i, v))
+			}
+		}
+	}
+	if k != floats {
+		each(oScale, "VMULPS")
+	}
+}
+
+// raw stores sums as they are: of integers, which are results, the channels that there are.
+func (f *file) raw(k element, h, nv, bytes int, acc func(i, v int) string) {
 	f.p("raw:")
 	f.p("\tMOVQ %d(DI), AX", oC)
 	f.p("\tMOVQ %d(DI), CX", oLDC)
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
-			f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*bytes)
+			if k.integer && bytes == 64 {
+				f.p("\tVMOVUPS %s, K%d, %d(AX)", acc(i, v), v+1, v*bytes)
+			} else {
+				f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*bytes)
+			}
 		}
 		if i+1 < h {
 			f.p("\tADDQ CX, AX")

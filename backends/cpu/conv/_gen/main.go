@@ -123,6 +123,9 @@ const (
 	oMode = 112
 	oS    = 120
 	oT    = 124
+
+	oScale = 128
+	oExtra = 136
 )
 
 // Offsets of the fields of strip.
@@ -171,6 +174,12 @@ const tileHeader = `
 //
 //	DI args     AX pixel 0 in the segment    BX filter    CX steps to go    SI segment offsets    DX segments to go
 //	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between pixels
+
+`
+
+const dotHeader = `
+// Here a step is 4 bytes of several numbers, whose products are added. Integer sums take what their channel adds, and become floats; all
+// take their channel's factor before init.
 
 `
 

@@ -1,0 +1,243 @@
+package conv
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	opconv "github.com/tessera-go/tessera/ops/conv"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+func dotCases() []Spec {
+	var list []Spec
+	for _, s := range cases() {
+		if !s.Depthwise() {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// integerCase is a convolution of bytes with its sums by the definition.
+type integerCase struct {
+	s    Spec
+	x    []byte
+	w    []int16
+	want []int32
+}
+
+func integerCases(t *testing.T) []integerCase {
+	rng := rand.New(rand.NewPCG(9, 9))
+	var list []integerCase
+	for i, s := range dotCases() {
+		s.Type, s.Signed = Int8, i%2 == 1
+		c := integerCase{x: make([]byte, s.N*s.H*s.W*s.C), w: make([]int16, s.M*s.C/s.Groups*s.KH*s.KW)}
+		s.XZero = []int32{0, 255, 3, 128}[i/2%4]
+		if s.Signed {
+			s.XZero -= 128
+		}
+		for j := range c.x {
+			c.x[j] = byte(rng.IntN(256))
+		}
+		wide := i%5 == 4 // more than int8 holds
+		for j := range c.w {
+			c.w[j] = int16(rng.IntN(256) - 128)
+			if wide {
+				c.w[j] = int16(rng.IntN(510) - 255)
+			}
+		}
+		x := make([]int8, len(c.x))
+		for j, v := range c.x {
+			x[j] = int8(v)
+		}
+		in := []tensor.Tensor{tensor.Of(c.x, s.N, s.H, s.W, s.C), {}}
+		if s.Signed {
+			in[0] = tensor.Of(x, s.N, s.H, s.W, s.C)
+		}
+		// Weights beyond bytes are the difference of two filters, which the sums are as well.
+		sum := func(part func(v int16) int8) []int64 {
+			w := make([]int8, len(c.w))
+			for j, v := range c.w {
+				w[j] = part(v)
+			}
+			in[1] = tensor.Of(w, s.M, s.C/s.Groups, s.KH, s.KW)
+			win := opconv.Window{Stride: [3]int{s.SH, s.SW}, Dilation: [3]int{s.DH, s.DW}, Before: [3]int{s.Top, s.Left},
+				After: [3]int{(s.OH-1)*s.SH + (s.KH-1)*s.DH + 1 - s.Top - s.H, (s.OW-1)*s.SW + (s.KW-1)*s.DW + 1 - s.Left - s.W}}
+			op := opconv.Conv{Window: win, Groups: s.Groups, Layout: opconv.ChannelsLast, XZero: s.XZero}
+			y := tensor.New(tensor.I32, s.N, s.OH, s.OW, s.M)
+			require.NoError(t, op.Reference([]tensor.Tensor{y}, in))
+			return y.Ints()
+		}
+		a, b := sum(func(v int16) int8 { return int8(v / 2) }), sum(func(v int16) int8 { return int8(v - v/2) })
+		for j := range a {
+			c.want = append(c.want, int32(a[j]+b[j]))
+		}
+		c.s = s
+		list = append(list, c)
+	}
+	return list
+}
+
+// Integer sums are exact, whatever the zero points, the signs and the kernels; scaled, they are what floats make of them.
+func TestIntegers(t *testing.T) {
+	for i, c := range integerCases(t) {
+		s := c.s
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		scale, bias, res := randomOf(rng, s.M), randomOf(rng, s.M), randomOf(rng, s.N*s.OH*s.OW*s.M)
+		for _, isa := range isas() {
+			f, err := PackInt(s, c.w, isa)
+			require.NoError(t, err)
+			for _, threads := range []int{1, 3} {
+				p, err := NewPlan(f, s, threads)
+				require.NoError(t, err)
+				n := len(c.want)
+				guarded := make([]float32, n+32)
+				y := guarded[16 : 16+n]
+				p.Run(&Args{X8: c.x, Y: y, Raw: true})
+				for j, v := range c.want {
+					if got := int32(math.Float32bits(y[j])); got != v {
+						t.Fatalf("%v %+v element %d: %d, want %d", isa, s, j, got, v)
+					}
+				}
+				args := &Args{X8: c.x, Y: y, Scale: scale, Bias: bias, Residual: res, Act: Act{Lo: -100, Hi: 1e6}}
+				p.Run(args)
+				check := func() {
+					t.Helper()
+					for j, v := range c.want {
+						want := max(float64(float32(v))*float64(scale[j%s.M])+float64(bias[j%s.M])+float64(res[j]), -100)
+						if d := math.Abs(want - float64(y[j])); d > 1e-6*(math.Abs(float64(v))*4+8) {
+							t.Fatalf("%v %+v element %d: %v, want %v", isa, s, j, y[j], want)
+						}
+					}
+				}
+				check()
+				clear(y)
+				args.Store = func(i int, row []float32) { copy(y[i:], row) }
+				p.Run(args)
+				check()
+				for j := range 16 {
+					require.Zero(t, guarded[j])
+					require.Zero(t, guarded[16+n+j])
+				}
+			}
+		}
+	}
+}
+
+// The products of bfloat16 are exact in float32; the sums are float32's.
+func TestBF16(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	for i, s := range dotCases() {
+		s.Type = BF16
+		if !s.CanBF16() {
+			require.Error(t, s.Check())
+			continue
+		}
+		ac := actCases[i%len(actCases)]
+		x, w := randomOf(rng, s.N*s.H*s.W*s.C), randomOf(rng, s.M*s.C/s.Groups*s.KH*s.KW)
+		bias, res := randomOf(rng, s.M), randomOf(rng, s.N*s.OH*s.OW*s.M)
+		half := s
+		half.Type = F32
+		want, err := oracle(half, x, w, bias, res, ac.op)
+		require.NoError(t, err)
+		for j := range x { // exact so far
+			require.Equal(t, x[j], tensor.BF16ToF32(tensor.F32ToBF16(x[j])))
+		}
+		x16 := make([]uint16, len(x))
+		tensor.F32sToBF16(x16, x)
+		for _, isa := range isas() {
+			f, err := Pack(s, w, nil, isa)
+			require.NoError(t, err)
+			for _, threads := range []int{1, 3} {
+				p, err := NewPlan(f, s, threads)
+				require.NoError(t, err)
+				y := make([]float32, len(want))
+				p.Run(&Args{X16: x16, Y: y, Bias: bias, Residual: res, Act: ac.act})
+				near(t, want, y, 1, func(v float64) float64 { return 1e-4 + 1e-5*math.Abs(v) }, s)
+			}
+		}
+	}
+}
+
+func TestPackIntErrors(t *testing.T) {
+	s := Spec{N: 1, H: 3, W: 3, C: 4, M: 2, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: 3, OW: 3, Groups: 1, Type: Int8}
+	_, err := PackInt(s, make([]int16, 8), best())
+	require.NoError(t, err)
+	_, err = PackInt(s, make([]int16, 7), best())
+	require.ErrorContains(t, err, "7 integer weights")
+	_, err = PackInt(s, []int16{256, 0, 0, 0, 0, 0, 0, 0}, best())
+	require.ErrorContains(t, err, "weight 256")
+	for _, bad := range []func(*Spec){
+		func(s *Spec) { s.XZero = 256 },
+		func(s *Spec) { s.XZero, s.Signed = 128, true },
+		func(s *Spec) { s.Transposed = true },
+		func(s *Spec) { s.Type = F32; s.Signed = true },
+		func(s *Spec) { s.Type = 9 },
+		func(s *Spec) { s.Type = BF16; s.C, s.M, s.Groups = 3, 3, 1 },
+	} {
+		b := s
+		bad(&b)
+		require.Error(t, b.Check(), "%+v", b)
+	}
+}
+
+func TestTileFields(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("kernels in assembly exist for 64 bits")
+	}
+	var a tile
+	require.EqualValues(t, 128, unsafe.Offsetof(a.scale))
+	require.EqualValues(t, 136, unsafe.Offsetof(a.extra))
+}
+
+func BenchmarkTypes(b *testing.B) {
+	for _, s := range []Spec{
+		{N: 1, H: 56, W: 56, C: 64, M: 64, KH: 3, KW: 3},
+		{N: 1, H: 28, W: 28, C: 128, M: 512, KH: 1, KW: 1},
+	} {
+		s.SH, s.SW, s.DH, s.DW, s.OH, s.OW, s.Groups, s.Top, s.Left = 1, 1, 1, 1, s.H, s.W, 1, s.KH/2, s.KW/2
+		run := func(name string, s Spec, f *Filter, args *Args) {
+			b.Run(name, func(b *testing.B) {
+				p, err := NewPlan(f, s, 1)
+				require.NoError(b, err)
+				args.Act, args.Y = NoAct, make([]float32, s.OH*s.OW*s.M)
+				p.Run(args)
+				b.ResetTimer()
+				for range b.N {
+					p.Run(args)
+				}
+				b.ReportMetric(2*float64(s.OH*s.OW*s.M)*float64(s.C*s.KH*s.KW)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GOP/s")
+			})
+		}
+		rng := rand.New(rand.NewPCG(1, 1))
+		w := randomOf(rng, s.M*s.C*s.KH*s.KW)
+		wi := make([]int16, len(w))
+		for i := range wi {
+			wi[i] = int16(rng.IntN(255) - 127)
+		}
+		f, err := Pack(s, w, nil, best())
+		require.NoError(b, err)
+		name := map[int]string{1: "1x1", 3: "3x3"}[s.KH]
+		run("f32_"+name, s, f, &Args{X: randomOf(rng, s.H*s.W*s.C)})
+		s.Type = BF16
+		f, err = Pack(s, w, nil, best())
+		require.NoError(b, err)
+		run("bf16_"+name, s, f, &Args{X16: make([]uint16, s.H*s.W*s.C)})
+		s.Type = Int8
+		f, err = PackInt(s, wi, best())
+		require.NoError(b, err)
+		run("u8_"+name, s, f, &Args{X8: make([]byte, s.H*s.W*s.C)})
+		s.Signed = true
+		f, err = PackInt(s, wi, best())
+		require.NoError(b, err)
+		run("s8_"+name, s, f, &Args{X8: make([]byte, s.H*s.W*s.C)})
+		wi[0] = 200
+		f, err = PackInt(s, wi, best())
+		require.NoError(b, err)
+		run("s16_"+name, s, f, &Args{X8: make([]byte, s.H*s.W*s.C)})
+	}
+}
