@@ -80,35 +80,40 @@ func MulBatch(c, a, b Matrix, batch Batch, o *Options) error {
 	return r.err
 }
 
+// span checks the memory of all problems of one operand, s apart, and returns how many elements they span.
+func (b *Batch) span(name string, m *Matrix, s [3]int) (int, error) {
+	if err := m.check(name); err != nil {
+		return 0, err
+	}
+	if m.Rows == 0 || m.Cols == 0 {
+		return 0, nil
+	}
+	end, _ := m.span()
+	for d, s1 := range s {
+		more, ok := mem.Mul(b.Dims[d]-1, s1)
+		if ok {
+			end, ok = mem.Add(end, more)
+		}
+		if !ok {
+			return 0, fmt.Errorf("gemm: batch %v of %s with strides %v: %w or negative", b.Dims, name, s, mem.ErrOverflow)
+		}
+	}
+	if end > m.len {
+		return 0, fmt.Errorf("gemm: batch %v of %s with strides %v needs %d elements, its slice has %d", b.Dims, name, s, end, m.len)
+	}
+	return end, nil
+}
+
 // views checks the memory of all problems and returns how many elements each operand spans.
 func (b *Batch) views(mc, ma, mb Matrix) (c, a, bb int, err error) {
-	for _, x := range []struct {
-		name string
-		m    *Matrix
-		s    *[3]int
-		span *int
-	}{{"C", &mc, &b.C, &c}, {"A", &ma, &b.A, &a}, {"B", &mb, &b.B, &bb}} {
-		if err := x.m.check(x.name); err != nil {
-			return 0, 0, 0, err
-		}
-		if x.m.Rows == 0 || x.m.Cols == 0 {
-			continue
-		}
-		end, _ := x.m.span()
-		for d, s := range x.s {
-			more, ok := mem.Mul(b.Dims[d]-1, s)
-			if ok {
-				end, ok = mem.Add(end, more)
-			}
-			if !ok {
-				return 0, 0, 0, fmt.Errorf("gemm: batch %v of %s with strides %v: %w or negative", b.Dims, x.name, *x.s, mem.ErrOverflow)
-			}
-		}
-		if end > x.m.len {
-			return 0, 0, 0, fmt.Errorf("gemm: batch %v of %s with strides %v needs %d elements, its slice has %d", b.Dims, x.name,
-				*x.s, end, x.m.len)
-		}
-		*x.span = end
+	if c, err = b.span("C", &mc, b.C); err != nil {
+		return
+	}
+	if a, err = b.span("A", &ma, b.A); err != nil {
+		return
+	}
+	if bb, err = b.span("B", &mb, b.B); err != nil {
+		return
 	}
 	// Elements of C are distinct when, taken by rising stride, each dimension steps over all that the smaller ones reach.
 	dims := [5][2]int{{mc.RowStride, mc.Rows}, {mc.ColStride, mc.Cols}, {b.C[0], b.Dims[0]}, {b.C[1], b.Dims[1]}, {b.C[2], b.Dims[2]}}

@@ -274,23 +274,93 @@ func TestChunksOfK(t *testing.T) {
 
 func TestNoAllocationAfterWarmUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
-	for _, s := range [][3]int{{1, 64, 64}, {8, 128, 64}} {
-		m, n, k := s[0], s[1], s[2]
-		a, b, c := Of(floats(r, m*k), m, k), Of(floats(r, k*n), k, n), Of(make([]float32, m*n), m, n)
-		p, err := PackB(b, nil)
-		require.NoError(t, err)
-		for _, w := range []*Workspace{nil, {}} {
-			o := &Options{Workspace: w, Epilogue: &Epilogue{Act: GELU}}
-			for name, f := range map[string]func() error{
-				"plain":  func() error { return Mul(c, a, b, o) },
-				"packed": func() error { return MulPacked(c, a, p, o) },
-			} {
-				require.NoError(t, f())
-				require.Zero(t, testing.AllocsPerRun(20, func() { _ = f() }), "%s %v", name, s)
+	shapes := [][3]int{{1, 64, 64}, {1, 301, 77}, {3, 130, 65}, {8, 128, 64}, {14, 32, 33}, {15, 33, 34}, {70, 300, 200}, {130, 65, 1100}, {300, 70, 3}, {1100, 40, 40}}
+	type types struct {
+		a, b, c Type
+		mode    BF16Mode
+	}
+	for _, ty := range []types{{F32, F32, F32, Auto}, {F32, BF16, F32, Auto}, {F32, F16, F32, Auto}, {BF16, BF16, F32, Widen}, {BF16, BF16, F32, Dot},
+		{BF16, BF16, BF16, Auto}, {F16, F32, F16, Auto}, {S8, S8, S32, Auto}, {U8, S8, S32, Auto}, {S8, S8, F32, Auto}, {S8, S8, S8, Auto}, {U8, S8, U8, Auto}} {
+		for _, s := range shapes {
+			m, n, k := s[0], s[1], s[2]
+			operand := func(t Type, rows, cols int) Matrix {
+				switch t {
+				case F32:
+					return Of(floats(r, rows*cols), rows, cols)
+				case BF16:
+					return Of(bf16s(r, rows*cols), rows, cols)
+				case S8:
+					return Of(ints8(r, rows*cols), rows, cols)
+				case U8:
+					return Of(uints8(r, rows*cols), rows, cols)
+				case S32:
+					return Of(make([]int32, rows*cols), rows, cols)
+				}
+				return Of(make([]Float16, rows*cols), rows, cols)
+			}
+			a, at, b, bt, c := operand(ty.a, m, k), operand(ty.a, k, m).T(), operand(ty.b, k, n), operand(ty.b, n, k).T(), operand(ty.c, m, n)
+			rows, cols, bias, residual := floats(r, m), floats(r, n), floats(r, n), Of(floats(r, m*n), m, n)
+			epilogues := []*Epilogue{{RowScale: rows, ColScale: cols, Bias: bias, Before: residual, Act: GELU, After: residual, OutScale: 3, OutZero: 1}}
+			if b.typ != S8 || ty.c == S32 {
+				epilogues = append(epilogues, nil)
+			}
+			if ty.c == S32 {
+				epilogues = epilogues[1:]
+			}
+			for _, threads := range []int{1, 3} {
+				for _, w := range []*Workspace{nil, {}} {
+					for _, e := range epilogues {
+						o := &Options{Workspace: w, Epilogue: e, Threads: threads, BF16: ty.mode}
+						pb, err := PackB(b, o)
+						require.NoError(t, err)
+						pa, err := PackA(a, ty.b, o)
+						require.NoError(t, err)
+						for name, f := range map[string]func() error{
+							"plain":              func() error { return Mul(c, a, b, o) },
+							"A and B transposed": func() error { return Mul(c, at, bt, o) },
+							"packed B":           func() error { return MulPacked(c, a, pb, o) },
+							"packed A":           func() error { return MulPackedA(c, pa, b, o) },
+							"packed":             func() error { return MulPackedAB(c, pa, pb, o) },
+						} {
+							if err := f(); err != nil {
+								// Few rows use another kernel than the one that A was packed for.
+								require.ErrorContains(t, err, "was packed for the kernel", "%s %v %v", name, ty, s)
+								continue
+							}
+							if n := testing.AllocsPerRun(5, func() { _ = f() }); n != 0 {
+								t.Errorf("%s %v %v, %d threads, epilogue %v, own workspace %v: %v allocations a call", name, ty, s, threads, e != nil, w != nil, n)
+							}
+						}
+					}
+				}
 			}
 		}
 	}
 }
+
+// Batches and the calls of BLAS allocate nothing either.
+func TestNoAllocationInBatches(t *testing.T) {
+	r := rand.New(rand.NewPCG(37, 38))
+	const m, n, k, count = 33, 47, 29, 12
+	a, b, c := Of(floats(r, count*m*k), m, k), Of(floats(r, count*k*n), k, n), Of(make([]float32, count*m*n), m, n)
+	for _, threads := range []int{1, 3} {
+		o := &Options{Threads: threads}
+		batch := Batch{Dims: [3]int{3, 4}, A: [3]int{4 * m * k, m * k}, B: [3]int{4 * k * n, k * n}, C: [3]int{4 * m * n, m * n}}
+		for name, f := range map[string]func() error{
+			"batch":  func() error { return MulBatch(c, a, b, batch, o) },
+			"MulAdd": func() error { return MulAdd(2, a, b, 3, c, o) },
+			"C^T":    func() error { return Mul(View(make32(c), n, m, 1, n), b.T(), a.T(), o) },
+		} {
+			for range 3 {
+				require.NoError(t, f(), name)
+			}
+			require.Zero(t, testing.AllocsPerRun(20, func() { _ = f() }), "%s, %d threads", name, threads)
+		}
+	}
+}
+
+// make32 gives the floats behind a matrix.
+func make32(m Matrix) []float32 { return unsafe.Slice((*float32)(m.ptr), m.len) }
 
 func TestWorkspace(t *testing.T) {
 	w, err := NewWorkspace(100_000)

@@ -239,3 +239,42 @@ func TestEmptyProduct(t *testing.T) {
 	require.NoError(t, Mul(Of(c, 2, 2), Of([]float32{}, 2, 0), Of([]float32{}, 0, 2), &Options{Accumulate: true}))
 	require.Equal(t, []float32{1, 2, 3, 4}, c)
 }
+
+// At infinity activations have their limits, fused or not; NaN stays.
+func TestActivationsAtInfinity(t *testing.T) {
+	inf := float32(math.Inf(1))
+	limits := map[Activation][2]float32{
+		ReLU: {0, inf}, Clip: {-1, 3}, LeakyReLU: {-inf, inf}, HardSwish: {0, inf}, HardSigmoid: {0, 1}, Sigmoid: {0, 1}, SiLU: {0, inf},
+		Tanh: {-1, 1}, GELU: {0, inf}, GELUTanh: {0, inf}, QuickGELU: {0, inf},
+	}
+	require.Len(t, limits, int(numActivations)-1)
+	const n = 37 // vectors and a rest
+	for _, isa := range isas() {
+		for act, limit := range limits {
+			p, q := float32(0.1), float32(0.5)
+			if act == Clip {
+				p, q = -1, 3
+			}
+			a, b := []float32{-inf, inf, float32(math.NaN()), -math.MaxFloat32}, make([]float32, n)
+			for j := range b {
+				b[j] = 1
+			}
+			c := make([]float32, len(a)*n)
+			e := &Epilogue{Act: act, P: p, Q: q}
+			require.NoError(t, Mul(Of(c, len(a), n), Of(a, len(a), 1), Of(b, 1, n), &Options{ISA: isa, Epilogue: e}))
+			x := make([]float32, len(c))
+			for i := range x {
+				x[i] = a[i/n]
+			}
+			require.NoError(t, Activate(act, x, p, q))
+			for j := range n {
+				require.Equal(t, limit, [2]float32{c[j] + 0, c[n+j] + 0}, "%v of infinity on %v", act, isa)
+				require.True(t, c[2*n+j] != c[2*n+j], "%v of NaN on %v", act, isa)
+				require.True(t, c[3*n+j] == c[3*n+j], "%v of the lowest number on %v", act, isa)
+			}
+			for i := range c {
+				require.True(t, same(c[i], x[i]), "%v(%v) fused %v, alone %v, on %v", act, a[i/n], c[i], x[i], isa)
+			}
+		}
+	}
+}

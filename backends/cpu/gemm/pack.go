@@ -331,7 +331,7 @@ func rowSums(rows, strip unsafe.Pointer, h, steps int) {
 	width := stepRows(h)
 	if sumGroups != nil && h >= 4 {
 		var sums [16]int32
-		sumGroups(unsafe.Pointer(&sums), strip, steps, width*4, width, false)
+		callSumGroups(unsafe.Pointer(&sums), strip, steps, width*4, width, false)
 		for i := range out {
 			out[i] = -128 * sums[i]
 		}

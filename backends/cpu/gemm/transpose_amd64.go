@@ -2,5 +2,12 @@
 
 package gemm
 
-// callTranspose8 calls the assembly directly: through a variable the arguments would escape, an allocation for each panel.
+import "unsafe"
+
+// callTranspose8 and callSumGroups call the assembly directly: through a variable the arguments would escape, an allocation for
+// each panel.
 func callTranspose8(p *transposeArgs) { transpose8AVX2(p) }
+
+func callSumGroups(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool) {
+	sumGroupsAVX2(sums, src, steps, step, lanes, unsigned)
+}

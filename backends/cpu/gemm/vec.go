@@ -38,11 +38,11 @@ var portableVec = vecOps{
 		HardSwish:   each(hardSwish),
 		HardSigmoid: each(hardSigmoid),
 		Sigmoid:     each(func(x, _, _ float32) float32 { return 1 / (exp32(-x) + 1) }),
-		SiLU:        each(func(x, _, _ float32) float32 { return x / (exp32(-x) + 1) }),
+		SiLU:        each(silu32),
 		Tanh:        each(tanh32),
 		GELU:        each(gelu32),
 		GELUTanh:    each(geluTanh32),
-		QuickGELU:   each(func(x, _, _ float32) float32 { return x / (exp32(x*-1.702) + 1) }),
+		QuickGELU:   each(quickGELU32),
 	},
 	widenPanel: widenPanel,
 	fromHalf: func(dst []float32, src unsafe.Pointer, t Type) {
@@ -107,7 +107,21 @@ func leakyReLU(x, p, _ float32) float32 {
 	return x * p
 }
 
+// boundBelow replaces -Inf by the lowest number: what multiplies x is zero there, and infinity times zero must not come up.
+func boundBelow(x float32) float32 { return maxNaN(-math.MaxFloat32, x) }
+
+func silu32(x, _, _ float32) float32 {
+	x = boundBelow(x)
+	return x / (exp32(-x) + 1)
+}
+
+func quickGELU32(x, _, _ float32) float32 {
+	x = boundBelow(x)
+	return x / (exp32(x*-1.702) + 1)
+}
+
 func hardSwish(x, _, _ float32) float32 {
+	x = boundBelow(x)
 	t := minNaN(6, maxNaN(0, x+3))
 	return float32(x*t) * (1.0 / 6)
 }
@@ -204,6 +218,7 @@ func gelu32(x, _, _ float32) float32 {
 }
 
 func geluTanh32(x, _, _ float32) float32 {
+	x = boundBelow(x)
 	// (1 + tanh u) / 2 = 1 / (1 + e^-2u)
 	s := float32(x * x)
 	w := fma32(s, -2*0.7978845608028654*0.044715, -2*0.7978845608028654)

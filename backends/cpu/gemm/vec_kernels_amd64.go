@@ -47,6 +47,13 @@ var vecAVX2 = rowFuncs{
 	quant: vecQuantAVX2,
 }.ops()
 
+// onStack hides from the compiler that the first element's address goes to a function in a variable, which would move the array to
+// the heap: these functions are assembly, which keeps no address.
+func onStack(a *[16]float32) *float32 {
+	hidden := uintptr(unsafe.Pointer(a))
+	return *(**float32)(unsafe.Pointer(&hidden))
+}
+
 // ops wraps functions on whole vectors into operations on slices. The rest of a slice takes the Go twin, which gives the same
 // bits.
 func (f rowFuncs) ops() vecOps {
@@ -60,7 +67,7 @@ func (f rowFuncs) ops() vecOps {
 			if n < len(x) {
 				var tmp [16]float32
 				copy(tmp[:], x[n:])
-				g(&tmp[0], w, p, q)
+				g(onStack(&tmp), w, p, q)
 				copy(x[n:], tmp[:])
 			}
 		}

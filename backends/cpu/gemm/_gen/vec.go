@@ -115,6 +115,13 @@ func (v *vec) blend(pred, a, b, yes, no, d int) {
 	v.p("\tVBLENDVPS %s, %s, %s, %s", v.r(12), v.r(yes), v.r(no), v.r(d))
 }
 
+// boundBelow replaces -Inf in register 0 by the lowest number: what multiplies x is zero there, and infinity times zero must not
+// come up.
+func (v *vec) boundBelow() {
+	v.c(-math.MaxFloat32, 15)
+	v.op("VMAXPS", 15, 0, 0)
+}
+
 func (v *vec) all() {
 	v.act("ReLU", func() {
 		v.zero(1)
@@ -130,6 +137,7 @@ func (v *vec) all() {
 		v.blendGreater(0, 1, 0, 2, 0)
 	})
 	v.act("HardSwish", func() {
+		v.boundBelow()
 		v.c(3, 1)
 		v.op("VADDPS", 0, 1, 1)
 		v.zero(2)
@@ -163,11 +171,13 @@ func (v *vec) all() {
 		v.op("VDIVPS", 15, 1, 0) // 15 holds 1
 	})
 	v.act("SiLU", func() {
+		v.boundBelow()
 		negate(0, 1)
 		onePlus(1)
 		v.op("VDIVPS", 0, 1, 0)
 	})
 	v.act("QuickGELU", func() {
+		v.boundBelow()
 		v.c(-1.702, 1)
 		v.op("VMULPS", 0, 1, 1)
 		onePlus(1)
@@ -225,6 +235,7 @@ func (v *vec) all() {
 		v.op("VSUBPS", 0, 8, 0)
 	})
 	v.act("GELUTanh", func() {
+		v.boundBelow()
 		v.op("VMULPS", 0, 0, 1)
 		const a = 2 * 0.7978845608028654
 		v.c(-a*0.044715, 2)
