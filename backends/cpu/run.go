@@ -365,7 +365,7 @@ func (r *run) oneBlocked(w *productWorker, c *cursor, i int) error {
 		return nil
 	}
 	q := &w.q
-	q.M, q.LDA, q.LDC, q.Threads, q.Then = r.m, s.K, s.N, w.opt.Threads, nil
+	q.M, q.LDA, q.LDC, q.Threads, q.ISA, q.Then = r.m, s.K, s.N, w.opt.Threads, r.e.isa, nil
 	if r.m > 1 {
 		q.LDA, q.LDC = r.pitch[1]/4, r.pitch[0]/4
 	}

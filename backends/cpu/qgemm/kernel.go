@@ -1,6 +1,7 @@
 package qgemm
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
@@ -83,10 +84,12 @@ type kernels struct {
 	quantize func(q, meta unsafe.Pointer, x unsafe.Pointer, n, block int, zero int32, slots int)
 }
 
+var available = sync.OnceValue(archKernels)
+
 // choose returns the kernels of the best instruction set that is allowed; 0 allows all.
 func choose(isa cpuinfo.ISA) *kernels {
 	info := cpuinfo.Get()
-	for _, k := range archKernels() {
+	for _, k := range available() {
 		if (isa == 0 || k.isa <= isa) && info.Has(k.isa) {
 			return k
 		}

@@ -13,8 +13,14 @@ import (
 // archKernels returns the implementations of this processor, the best first.
 func archKernels() []*kernels {
 	var list []*kernels
-	if cpuinfo.Get().Features.AVX512VNNI {
+	info := cpuinfo.Get()
+	if info.Features.AVX512VNNI {
 		list = append(list, &avx512)
+	}
+	for _, k := range []*kernels{&avxvnni, &avx2Kernels} {
+		if info.Has(k.isa) {
+			list = append(list, k)
+		}
 	}
 	return list
 }
@@ -60,14 +66,15 @@ func dotAVX512(p *dotArgs, f *format, rows, panels int) {
 		fns[1](p)
 		return
 	}
+	whole := *p
 	for v := range panels {
-		one := *p // advanced pointers must not outlive the last panel: they would point behind an object
-		one.w = unsafe.Add(p.w, v*p.wPanel)
-		one.scale = unsafe.Add(p.scale, v*p.scaleSize)
-		one.c = unsafe.Add(p.c, v*4*nr)
-		one.mask = p.mask >> (16 * v)
-		fns[0](&one)
+		p.w = unsafe.Add(whole.w, v*p.wPanel)
+		p.scale = unsafe.Add(whole.scale, v*p.scaleSize)
+		p.c = unsafe.Add(whole.c, v*4*nr)
+		p.mask = whole.mask >> (16 * v)
+		fns[0](p)
 	}
+	p.w, p.scale, p.c, p.mask = whole.w, whole.scale, whole.c, whole.mask
 }
 
 func spreadAVX512(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8) {
@@ -84,4 +91,112 @@ func quantizeAVX512(q, meta, x unsafe.Pointer, n, block int, zero int32, slots i
 		return
 	}
 	quantize32AVX512(q, meta, x, n/32, zero, slots)
+}
+
+// avxvnni has the VEX-encoded dot product, avx2Kernels sums of products of bytes in 16 bits. The rest they share.
+var avxvnni = kernels{
+	name:   "avxvnni",
+	isa:    cpuinfo.AVXVNNI,
+	dot:    func(p *dotArgs, f *format, rows, _ int) { dot256(p, f, rows, maxRows, &dotVNNI) },
+	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
+	height: 12,
+	fused: func(f *format, rows int) func(*dotArgs) {
+		if rows > 2 {
+			return nil
+		}
+		return fusedVNNI[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+	},
+	spread:   spreadAVX2,
+	halfs:    halfsAVX2,
+	bhalfs:   bhalfsAVX2,
+	supers:   supersAVX2,
+	quantize: quantizeAVX2,
+}
+
+var avx2Kernels = kernels{
+	name: "avx2",
+	isa:  cpuinfo.AVX2,
+	dot: func(p *dotArgs, f *format, rows, _ int) {
+		fns := &dotAVX2
+		if f.bits == u8 || f.table != nil { // 128 is their zero
+			fns = &dotAVX2s
+		}
+		dot256(p, f, rows, 4, fns)
+	},
+	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
+	height: 12,
+	fused: func(f *format, rows int) func(*dotArgs) {
+		if rows > 2 {
+			return nil
+		}
+		return fusedAVX2[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+	},
+	spread:   spreadAVX2,
+	halfs:    halfsAVX2,
+	bhalfs:   bhalfsAVX2,
+	supers:   supersAVX2,
+	quantize: quantizeAVX2,
+}
+
+// dot256 runs the kernels of a family, of which none takes more than most rows, for one panel. 16 registers do not hold sums of both
+// kinds, so those of float32 are in memory at p.buf.
+func dot256(p *dotArgs, f *format, rows, most int, fns *[2][2][maxRows + 1]func(*dotArgs)) {
+	b, m := 0, 0
+	if f.block == 16 {
+		b = 1
+	}
+	if f.hasMin {
+		m = 1
+	}
+	a, meta, c := p.a, p.meta, p.c
+	for done := 0; done < rows; {
+		n := rows - done
+		if n > most {
+			n = (n + 1) / 2
+		}
+		p.a, p.meta, p.c = unsafe.Add(a, done*p.aStride), unsafe.Add(meta, 4*done), unsafe.Add(c, done*p.ldc)
+		sums := unsafe.Slice((*float32)(p.buf), n*nr)
+		if p.acc == 0 {
+			clear(sums)
+		} else {
+			moveTile(sums, p.c, p.ldc, p.mask, true)
+		}
+		fns[b][m][n](p)
+		moveTile(sums, p.c, p.ldc, p.mask, false)
+		done += n
+	}
+	p.a, p.meta, p.c = a, meta, c
+}
+
+// moveTile copies the columns of a panel in the mask between rows of C and rows of sums.
+func moveTile(sums []float32, c unsafe.Pointer, ldc int, mask uint64, load bool) {
+	for i := 0; i < len(sums); i += nr {
+		for j := range nr {
+			if mask>>j&1 == 0 {
+				break
+			}
+			at := (*float32)(unsafe.Add(c, i/nr*ldc+j*4))
+			if load {
+				sums[i+j] = *at
+			} else {
+				*at = sums[i+j]
+			}
+		}
+	}
+}
+
+func spreadAVX2(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8) {
+	kind := int(f.bits)
+	if f.table != nil {
+		kind = len(avx2Spread) - 1
+	}
+	avx2Spread[kind](dst, src, n, per, stride, less, f.table)
+}
+
+func quantizeAVX2(q, meta, x unsafe.Pointer, n, block int, zero int32, slots int) {
+	if block == 16 {
+		quantize16AVX2(q, meta, x, n/16, zero, slots)
+		return
+	}
+	quantize32AVX2(q, meta, x, n/32, zero, slots)
 }

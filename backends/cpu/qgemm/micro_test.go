@@ -23,7 +23,7 @@ func BenchmarkKernels(b *testing.B) {
 				a, metas := make([]byte, rows*k), make([]byte, k/32*metaStep(manySlots))
 				w, scale, c := make([]byte, panels*k*nr), make([]float32, panels*k/32*2*nr), make([]float32, rows*panels*nr)
 				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), w: unsafe.Pointer(&w[0]), wPanel: k * nr,
-					scale: unsafe.Pointer(&scale[0]), scaleSize: k / 32 * 8 * nr, c: unsafe.Pointer(&c[0]), ldc: panels * nr * 4, blocks: k / 32, mask: ^uint64(0)}
+					scale: unsafe.Pointer(&scale[0]), scaleSize: k / 32 * 8 * nr, c: unsafe.Pointer(&c[0]), ldc: panels * nr * 4, blocks: k / 32, mask: ^uint64(0), buf: unsafe.Pointer(&make([]byte, tileBuf)[0])}
 				b.Run(fmt.Sprintf("dot/%v/rows=%d/min=%v", impl.name, rows, min), func(b *testing.B) {
 					for range b.N {
 						impl.dot(p, f, rows, panels)
@@ -46,7 +46,7 @@ func BenchmarkKernels(b *testing.B) {
 				w, c := make([]byte, g.size), make([]float32, rows*nr)
 				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), w: unsafe.Pointer(&w[0]),
 					c: unsafe.Pointer(&c[0]), ldc: nr * 4, blocks: k / 32, mask: ^uint64(0), table: f.table}
-				b.Run(fmt.Sprintf("fused/%v/rows=%d", d, rows), func(b *testing.B) {
+				b.Run(fmt.Sprintf("fused/%v/%v/rows=%d", impl.name, d, rows), func(b *testing.B) {
 					for range b.N {
 						fn(p)
 					}

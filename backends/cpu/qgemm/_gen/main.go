@@ -54,6 +54,7 @@ func save(path string, data []byte) {
 func main() {
 	out := flag.String("o", "..", "folder to write to")
 	flag.Parse()
+	avx2(*out)
 	avx512(*out)
 	neon(*out)
 }
