@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 	_ "unsafe" // for go:linkname
+
+	"github.com/tessera-go/tessera/internal/knob"
 )
 
 // Task is the work of a region. Do runs job number job, 0 <= job < n, on worker number worker, 0 <= worker < Workers(limit, n).
@@ -29,9 +31,22 @@ type Task interface {
 // MaxHelpers bounds the pool; larger machines run regions on this many helpers and the caller.
 const MaxHelpers = 255
 
-// spinTime bounds how long a helper looks for the next region before it parks, and how long a caller looks for the end of its
-// own at least. It is a few times the gap between two products of a model, and far below what a user can see as load.
-const spinTime = 50 * time.Microsecond
+type knobs struct{ spin int }
+
+var knobTable = knob.NewTable("internal/par", nil,
+	knob.Int(func(k *knobs) *int { return &k.spin }, "TESSERA_SPIN_MICROSECONDS", 50, 0, 10_000,
+		"how long a worker looks for the next parallel region before it parks, and a caller for the end of its own: a few times the gap "+
+			"between two products of a model, and far below what a user can see as load"),
+)
+
+// spinTime is the threshold. An illegal one is the error of the products that run regions; here it is the default.
+var spinTime = sync.OnceValue(func() time.Duration {
+	k, err := knobTable.Get()
+	if err != nil {
+		k = knobTable.Defaults()
+	}
+	return time.Duration(k.spin) * time.Microsecond
+})
 
 // Workers returns the largest number of workers that a region of n jobs with the limit can have; limit 0 means GOMAXPROCS.
 // Scratch memory per worker is sized by it.
@@ -121,7 +136,10 @@ func (p *pool) run(want, n int, task Task) {
 	r.next.Store(0)
 	r.pending.Store(int64(want))
 	for worker := 1; worker <= want; worker++ {
-		h := p.claim()
+		var h *helper
+		if active.Load() < procs { // another region may have claimed helpers since want was computed
+			h = p.claim()
+		}
 		if h == nil {
 			r.pending.Add(int64(worker - 1 - want))
 			break
@@ -140,7 +158,7 @@ func (p *pool) run(want, n int, task Task) {
 	if r.pending.Load() != 0 {
 		// Helpers are at work. One that ends after the caller has parked has to wake it, so that the next region starts late and
 		// ends late again: the caller looks for the end as long as the region has taken so far.
-		spin(max(spinTime, time.Since(start)), func() bool { return r.pending.Load() == 0 })
+		spin(max(spinTime(), time.Since(start)), func() bool { return r.pending.Load() == 0 })
 		for r.pending.Load() != 0 {
 			r.parked.Store(true)
 			// Either a helper takes the flag and sends, or all have finished and the flag is ours to take back. The helper
@@ -184,7 +202,7 @@ func (h *helper) serve(p *pool) {
 	for {
 		r := h.work.Load()
 		if r == nil {
-			spin(spinTime, func() bool { return h.work.Load() != nil })
+			spin(spinTime(), func() bool { return h.work.Load() != nil })
 			if h.work.Load() == nil {
 				h.parked.Store(true)
 				// A region that stored its work before it could see the flag has not sent; one that saw it has.
@@ -229,6 +247,9 @@ func spin(limit time.Duration, ready func() bool) {
 		return
 	}
 	const polls = 16 // between two looks at the clock
+	if limit == 0 {
+		return
+	}
 	var end time.Time
 	for i := 0; ; i++ {
 		if ready() {
