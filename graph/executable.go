@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tessera-go/tessera/backends"
@@ -109,16 +112,26 @@ func (x *Executable) init(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if need := x.memory(largest).Total; x.opts.MaxMemory > 0 && need > x.opts.MaxMemory {
-		return fmt.Errorf("graph %s: needs %d bytes of memory, the limit is %d", g.name, need, x.opts.MaxMemory)
+	if err := x.checkMemory(largest); err != nil { // before anything is allocated
+		return err
 	}
 	if err := x.reserve(largest.bytes); err != nil {
 		return err
 	}
 	if err := x.compilePlan(ctx, largest); err != nil {
-		return err
+		return errors.Join(err, largest.close(), x.arena.Close())
 	}
 	x.keep(largest)
+	if err := x.checkMemory(largest); err != nil { // with the forms of the weights that the backends have made
+		return errors.Join(err, x.Close())
+	}
+	return nil
+}
+
+func (x *Executable) checkMemory(p *plan) error {
+	if need := x.memory(p).Total; x.opts.MaxMemory > 0 && need > x.opts.MaxMemory {
+		return fmt.Errorf("graph %s: needs %d bytes of memory, the limit is %d", x.g.name, need, x.opts.MaxMemory)
+	}
 	return nil
 }
 
@@ -434,6 +447,39 @@ func (x *Executable) Placements() []Placement {
 		return nil
 	}
 	return p.choices
+}
+
+// PlacementsAt says where every node would run for the given symbolic sizes, and why; the others have their largest. Nothing is compiled.
+func (x *Executable) PlacementsAt(ctx context.Context, sizes map[string]int) ([]Placement, error) {
+	var at [MaxSymbols]int
+	known := 0
+	for i, s := range x.g.symbols {
+		at[i] = s.max
+		if n, ok := sizes[s.name]; ok {
+			if n < 0 || n > s.max {
+				return nil, fmt.Errorf("graph %s: %s = %d, at most %d was planned", x.g.name, s.name, n, s.max)
+			}
+			at[i] = n
+			known++
+		}
+	}
+	if known < len(sizes) {
+		return nil, fmt.Errorf("graph %s: sizes %v; there are: %s", x.g.name, sizes, strings.Join(slices.Sorted(maps.Keys(x.Symbols())), ", "))
+	}
+	p, err := x.newPlan(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return p.choices, nil
+}
+
+// Symbols returns the symbolic sizes with their largest values.
+func (x *Executable) Symbols() map[string]int {
+	most := make(map[string]int, len(x.g.symbols))
+	for _, s := range x.g.symbols {
+		most[s.name] = s.max
+	}
+	return most
 }
 
 // Memory returns what the graph needs for the largest sizes.

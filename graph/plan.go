@@ -63,7 +63,9 @@ type Placement struct {
 	Backend  string        `json:"backend"` // "view" for nodes that compute nothing
 	Reason   string        `json:"reason"`
 	Cost     time.Duration `json:"-"`
-	Fallback bool          `json:"fallback"` // a backend that stands before the chosen one refused
+	Fallback bool          `json:"fallback"`        // a backend that stands before the chosen one refused
+	Flops    float64       `json:"flops,omitempty"` // of a run; 0 where the operation does not say
+	Bytes    int64         `json:"bytes,omitempty"` // of operands and results, each counted once
 	refusal  string
 }
 
@@ -284,6 +286,7 @@ func (x *Executable) place(p *plan) error {
 	for i := range p.nodes {
 		c, b := x.choose(whole.Call(&p.nodes[i]))
 		c.Name, c.Op = p.nodes[i].Name, p.nodes[i].Op.Name()
+		c.Flops, c.Bytes = p.work(&p.nodes[i])
 		p.choices[p.source[i]] = c
 		if b < 0 {
 			return fmt.Errorf("graph %s: node %q (%s): no backend takes it: %s", g.name, c.Name,
@@ -304,6 +307,24 @@ func (x *Executable) place(p *plan) error {
 		i = j
 	}
 	return nil
+}
+
+// work returns the arithmetic operations of a node, where its op counts them, and the bytes of its operands and results.
+func (p *plan) work(n *ops.Node) (flops float64, bytes int64) {
+	in := make([]tensor.Spec, len(n.In))
+	for i, v := range n.In {
+		if v >= 0 {
+			in[i] = p.values[v].Spec
+			bytes += int64(in[i].Bytes())
+		}
+	}
+	for _, v := range n.Out {
+		bytes += int64(p.values[v].Spec.Bytes())
+	}
+	if c, ok := n.Op.(ops.Flopper); ok {
+		flops = c.Flops(in)
+	}
+	return flops, bytes
 }
 
 // wanted reports whether a fallback of the op defeats the purpose of an accelerator: products with constant weights are what

@@ -62,22 +62,18 @@ func (f *Profile) add(p *plan, n *ops.Node, backend string, start time.Time, too
 	e.Calls++
 	e.Time += took
 	e.Simulated += simulated
-	var in []tensor.Spec
-	for _, v := range n.In {
-		if v < 0 {
-			in = append(in, tensor.Spec{})
-			continue
-		}
-		in = append(in, p.values[v].Spec)
-		e.Bytes += float64(p.values[v].Spec.Bytes())
-	}
-	for _, v := range n.Out {
-		e.Bytes += float64(p.values[v].Spec.Bytes())
-	}
-	if c, ok := n.Op.(ops.Flopper); ok {
-		e.Flops += c.Flops(in)
-	}
+	flops, bytes := p.work(n)
+	e.Flops += flops
+	e.Bytes += float64(bytes)
 	if len(f.events) < maxTraceEvents {
+		var in []tensor.Spec
+		for _, v := range n.In {
+			if v < 0 {
+				in = append(in, tensor.Spec{})
+				continue
+			}
+			in = append(in, p.values[v].Spec)
+		}
 		ts := float64(start.Sub(f.begin).Nanoseconds()) / 1e3
 		f.events = append(f.events, traceEvent{Name: n.Name, Cat: n.Op.Name(), Ph: "X", Ts: ts, Dur: float64(took.Nanoseconds()) / 1e3, Pid: 1, Tid: 1,
 			Args: map[string]any{"op": ops.Describe(n.Op, in), "backend": backend}})

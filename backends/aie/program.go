@@ -32,6 +32,7 @@ type program struct {
 	b       *Backend
 	nodes   []ops.Node
 	kernels []kernel
+	calls   []string // in words, for errors
 }
 
 func compile(ctx context.Context, b *Backend, part *ops.Part) (backends.Program, error) {
@@ -42,6 +43,7 @@ func compile(ctx context.Context, b *Backend, part *ops.Part) (backends.Program,
 		if v := b.Supports(call); !v.OK {
 			return nil, fmt.Errorf("aie: node %q, %s: %s", n.Name, ops.Describe(n.Op, call.In), v.Reason)
 		}
+		p.calls = append(p.calls, ops.Describe(n.Op, call.In))
 		var err error
 		switch n.Op.(type) {
 		case conv.Conv:
@@ -67,7 +69,10 @@ func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last in
 			return context.Cause(ctx)
 		}
 		if err := p.kernels[i].run(ctx, frame); err != nil {
-			return fmt.Errorf("node %q: %w", p.nodes[i].Name, err)
+			if ctx.Err() != nil {
+				return err
+			}
+			return fmt.Errorf("node %q, %s: %w", p.nodes[i].Name, p.calls[i], err)
 		}
 	}
 	p.b.nodes.Add(int64(last - first))

@@ -3,6 +3,7 @@ package xdna
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -167,11 +168,11 @@ func (b *Backend) judge(spec matmul.Spec, rows int) backends.Verdict {
 	case b.opt.Rows > 0 && rows < b.opt.Rows:
 		return backends.No("%d rows, the option rows asks for %d", rows, b.opt.Rows)
 	case b.opt.Rows == 0 && !place.Array:
-		return backends.No("%s", place.Reason)
+		return backends.No("%s", strings.TrimPrefix(place.Reason, "CPU: "))
 	}
 	return backends.Verdict{
 		OK: true, Cost: time.Duration(place.Seconds * float64(time.Second)),
-		Reason:   fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, place.Reason),
+		Reason:   fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, strings.TrimPrefix(place.Reason, "array: ")),
 		Accuracy: b.engine.accuracy(spec, d),
 	}
 }
@@ -225,10 +226,11 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 			err = fmt.Errorf("%s cannot run %s", b.dev.Name, op.Name())
 		}
 		if err != nil {
-			return nil, fmt.Errorf("node %q: %w", node.Name, err)
+			return nil, fmt.Errorf("node %q, %s: %w", node.Name, ops.Describe(node.Op, part.Call(node).In), err)
 		}
 		p.nodes = append(p.nodes, n)
 		p.names = append(p.names, node.Name)
+		p.calls = append(p.calls, ops.Describe(node.Op, part.Call(node).In))
 	}
 	return p, nil
 }
@@ -243,13 +245,17 @@ type program struct {
 	b     *Backend
 	nodes []runner
 	names []string
+	calls []string // in words, for errors
 }
 
 // Run executes nodes in order.
 func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last int) error {
 	for i := first; i < last; i++ {
 		if err := p.nodes[i].run(ctx, frame); err != nil {
-			return fmt.Errorf("node %q: %w", p.names[i], err)
+			if ctx.Err() != nil {
+				return err
+			}
+			return fmt.Errorf("node %q, %s: %w", p.names[i], p.calls[i], err)
 		}
 	}
 	p.b.nodes.Add(int64(last - first))

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -25,8 +27,15 @@ type inspection struct {
 	Tensors  []inspectedTensor  `json:"tensors"`
 	Memory   graph.Memory       `json:"memory"`
 	Nodes    []graph.Placement  `json:"nodes"`
+	At       []placedAt         `json:"at,omitempty"`
 	Passes   []graph.PassResult `json:"passes,omitempty"`
 	Metadata map[string]string  `json:"metadata,omitempty"`
+}
+
+// placedAt is where nodes run for other sizes than the largest.
+type placedAt struct {
+	Sizes map[string]int    `json:"sizes"`
+	Nodes []graph.Placement `json:"nodes"` // those that run elsewhere, or for another reason
 }
 
 type inspectedTensor struct {
@@ -42,6 +51,7 @@ func inspectCommand() *cobra.Command {
 		passes bool
 		dot    string
 		inputs []string
+		sizes  map[string]int
 	)
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
@@ -66,6 +76,9 @@ func inspectCommand() *cobra.Command {
 			defer done()
 			if exe != nil {
 				in.Memory, in.Nodes = exe.Memory(), exe.Placements()
+				if err := in.placeAt(cmd.Context(), exe, sizes); err != nil {
+					return err
+				}
 				if passes {
 					in.Passes = exe.Passes()
 				}
@@ -85,7 +98,34 @@ func inspectCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&passes, "passes", false, "show what each pass over the graph did")
 	cmd.Flags().StringVar(&dot, "dot", "", "write the graph before and after the passes as `NAME`.before.dot and NAME.after.dot")
 	cmd.Flags().StringArrayVar(&inputs, "shape", nil, "`NAME=AxBxC` of an ONNX input whose shape is open (may be repeated)")
+	cmd.Flags().StringToIntVar(&sizes, "at", nil, "`NAME=N[,...]`: also say which nodes run elsewhere for these symbolic sizes; without it those of one token of a language model")
 	return cmd
+}
+
+// placeAt compares the placement for other sizes with that for the largest. Without sizes it is that of decoding, one token, if the model has tokens.
+func (in *inspection) placeAt(ctx context.Context, exe *graph.Executable, sizes map[string]int) error {
+	most := exe.Symbols()
+	if len(sizes) == 0 {
+		if most["tokens"] == 0 {
+			return nil
+		}
+		sizes = map[string]int{}
+		for name, n := range most { // the others, such as rows of a cache to write, go with the tokens
+			sizes[name] = max(1, n/most["tokens"])
+		}
+	}
+	placed, err := exe.PlacementsAt(ctx, sizes)
+	if err != nil {
+		return cli.Usagef("--at: %w", err)
+	}
+	at := placedAt{Sizes: sizes}
+	for i, p := range placed {
+		if p.Backend != in.Nodes[i].Backend || p.Reason != in.Nodes[i].Reason {
+			at.Nodes = append(at.Nodes, p)
+		}
+	}
+	in.At = append(in.At, at)
+	return nil
 }
 
 func inspectLLM(f *llmFlags) (*inspection, *graph.Executable, func(), error) {
@@ -206,8 +246,34 @@ func (in *inspection) print(w io.Writer) error {
 	for _, p := range in.Passes {
 		fmt.Fprintf(tw, "pass %s\t%d changes\t%d nodes\t%s\n", p.Name, p.Changes, p.Nodes, p.What)
 	}
-	for _, n := range in.Nodes {
-		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", n.Name, n.Op, n.Backend, n.Reason)
+	printNodes(tw, in.Nodes)
+	for _, at := range in.At {
+		var words []string
+		for _, name := range slices.Sorted(maps.Keys(at.Sizes)) {
+			words = append(words, fmt.Sprintf("%s = %d", name, at.Sizes[name]))
+		}
+		if len(at.Nodes) == 0 {
+			fmt.Fprintf(tw, "with %s every node runs there for the same reason\n", strings.Join(words, ", "))
+			continue
+		}
+		fmt.Fprintf(tw, "with %s, of %d nodes these run elsewhere or for another reason:\n", strings.Join(words, ", "), len(in.Nodes))
+		printNodes(tw, at.Nodes)
 	}
 	return tw.Flush()
+}
+
+// printNodes prints where nodes run, what they have to do, and why they run there.
+func printNodes(w io.Writer, nodes []graph.Placement) {
+	for _, n := range nodes {
+		work := cli.FormatBytes(n.Bytes)
+		switch {
+		case n.Backend == "view":
+			work = ""
+		case n.Flops >= 1e9:
+			work = fmt.Sprintf("%.1f GFLOP, %s", n.Flops/1e9, work)
+		case n.Flops > 0:
+			work = fmt.Sprintf("%.2f MFLOP, %s", n.Flops/1e6, work)
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", n.Name, n.Op, n.Backend, work, n.Reason)
+	}
 }

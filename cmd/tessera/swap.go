@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/models/cnn"
 	"github.com/tessera-go/tessera/models/image"
+	"github.com/tessera-go/tessera/models/llm"
 	"github.com/tessera-go/tessera/models/tokenizer"
 )
 
@@ -39,11 +42,13 @@ func benchSwapCommand() *cobra.Command {
 		Use:   "swap",
 		Short: "Run models on every backend and print what changes, as a table",
 		Long: `Swap runs the embedded models, and those of --model, on each backend: a language model reads --text (perplexity), a
-classifier reads --images and is right or not by --labels. The table says how well results agree, which share of the products
-ran on the accelerator, and what it would have taken there: simulated.`,
+classifier reads --images and is right or not by --labels, an encoder makes a vector of each of the first lines of --text, which
+is compared with the CPU's by the cosine. The table says how well results agree, which share of the products ran on the
+accelerator, and what it would have taken there: simulated.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows []swapRow
+			vectors := map[string][][]float32{}
 			for _, model := range append([]string{""}, models...) {
 				for _, backend := range backends {
 					o.Backend = backend
@@ -51,7 +56,7 @@ ran on the accelerator, and what it would have taken there: simulated.`,
 					var row *swapRow
 					var err error
 					if !strings.EqualFold(filepath.Ext(model), ".onnx") && text != "" {
-						if row, err = swapText(cmd.Context(), o, text, limit, context); err != nil {
+						if row, err = swapText(cmd.Context(), o, text, limit, context, vectors); err != nil {
 							return fmt.Errorf("%s: %w", backend, err)
 						}
 						rows = append(rows, *row)
@@ -114,7 +119,8 @@ func (r *swapRow) fill(backend string, report graph.Report) {
 	r.Dispatches, r.Configurations, r.Simulated = b.Dispatches, b.Configurations, b.SimulatedSeconds
 }
 
-func swapText(ctx context.Context, o cli.Options, file string, limit, window int) (*swapRow, error) {
+// swapText runs a language model or an encoder. Vectors keeps what encoders gave on the CPU.
+func swapText(ctx context.Context, o cli.Options, file string, limit, window int, vectors map[string][][]float32) (*swapRow, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -128,6 +134,9 @@ func swapText(ctx context.Context, o cli.Options, file string, limit, window int
 		return nil, err
 	}
 	defer m.close()
+	if !m.Config.Causal {
+		return swapEncoder(ctx, o, m, string(text), vectors)
+	}
 	p, err := m.Perplexity(ctx, m.Tokenizer.Encode(string(text), tokenizer.Options{}), window, nil)
 	if err != nil {
 		return nil, err
@@ -139,6 +148,81 @@ func swapText(ctx context.Context, o cli.Options, file string, limit, window int
 	row := &swapRow{Model: m.name, Agreement: fmt.Sprintf("perplexity %.3f", p.Value())}
 	row.fill(o.Backend, exe.Report())
 	return row, nil
+}
+
+// encoderLines is how many lines of the text an encoder reads.
+const encoderLines = 32
+
+// swapEncoder compares vectors of lines with those of the CPU.
+func swapEncoder(ctx context.Context, o cli.Options, m *languageModel, text string, vectors map[string][][]float32) (*swapRow, error) {
+	exact, ok := vectors[o.Model]
+	if !ok {
+		if o.Backend != "cpu" {
+			onCPU := o
+			onCPU.Backend = "cpu"
+			f := llmFlags{Options: onCPU, cache: "f32"}
+			host, err := f.open()
+			if err != nil {
+				return nil, err
+			}
+			defer host.close()
+			if exact, err = embedLines(ctx, host, text); err != nil {
+				return nil, err
+			}
+			vectors[o.Model] = exact
+		}
+	}
+	got, err := embedLines(ctx, m, text)
+	if err != nil {
+		return nil, err
+	}
+	if exact == nil {
+		exact = got
+		vectors[o.Model] = exact
+	}
+	least := 1.0
+	for i, v := range got {
+		least = min(least, cosine(v, exact[i]))
+	}
+	exe, err := m.Executable()
+	if err != nil {
+		return nil, err
+	}
+	row := &swapRow{Model: m.name, Agreement: fmt.Sprintf("cosine %.5f at least, %d lines", least, len(got))}
+	row.fill(o.Backend, exe.Report())
+	return row, nil
+}
+
+// embedLines returns the vectors of the first lines that are not empty, cut to the model's context.
+func embedLines(ctx context.Context, m *languageModel, text string) ([][]float32, error) {
+	var out [][]float32
+	for _, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		ids := m.Tokenizer.Encode(line, tokenizer.Options{Special: true})
+		v, err := m.EmbedIDs(ctx, ids[:min(len(ids), m.Config.Context)], llm.EmbedOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, v); len(out) == encoderLines {
+			break
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the text has no line to encode")
+	}
+	return out, nil
+}
+
+func cosine(a, b []float32) float64 {
+	var ab, aa, bb float64
+	for i := range a {
+		ab += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	return ab / max(math.Sqrt(aa*bb), 1e-300)
 }
 
 func swapImages(ctx context.Context, o cli.Options, images, labels string) (*swapRow, error) {
