@@ -102,10 +102,10 @@ type convKernel struct {
 	vectors  [2][]float32
 }
 
-// convCall describes both kinds of convolution to the engine; ok is false where the reference must run.
+// convCall describes both kinds of convolution to the engine, but for their types; ok is false where the reference must run.
 func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok bool) {
 	x, w, y := c.In[0], c.In[1], c.Out[0]
-	if x.Rank > 4 || !floatImage(x.DType) || !floatImage(w.DType) || !floatImage(y.DType) {
+	if x.Rank > 4 {
 		return
 	}
 	var win conv.Window
@@ -147,8 +147,18 @@ func convKernelFor(b *Backend, c ops.Call) kernel {
 	if !ok {
 		return nil
 	}
+	x, w, y := c.In[0].DType, c.In[1].DType, c.Out[0].DType
+	if op, is := c.Op.(conv.Conv); is && byteImage(x) && byteImage(w) {
+		return intConvKernelFor(b, c, op, s)
+	}
+	if !floatImage(x) || !floatImage(w) || !floatImage(y) {
+		return nil
+	}
 	if !b.direct && c.Const[1] { // a filter that changes would be transformed in every run
 		s.Tile = s.BestTile()
+	}
+	if x == tensor.BF16 && w == tensor.BF16 && c.Const[1] && s.Tile == 0 && s.CanBF16() && engine.HasBF16(b.isa) {
+		s.Type = engine.BF16
 	}
 	return &convKernel{spec: s, layout: l, e: e, isa: b.isa}
 }
@@ -193,7 +203,11 @@ func (k *convKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node
 	if c := part.Values[n.In[1]].Const; c != nil {
 		s := k.spec
 		s.N, s.H, s.W, s.OH, s.OW = 1, 1, 1, 1, 1
-		form, err := c.Prepare(filterKey{k.isa, s, scales}, func() (any, error) { return engine.Pack(s, f32Of(c.Tensor), k.scales, k.isa) })
+		in := k.scales // what goes into the filter
+		if s.Type == engine.BF16 {
+			k.args.Scale, in, scales = k.scales, nil, nil
+		}
+		form, err := c.Prepare(filterKey{k.isa, s, scales}, func() (any, error) { return engine.Pack(s, f32Of(c.Tensor), in, k.isa) })
 		if err != nil {
 			return err
 		}
@@ -267,10 +281,13 @@ func (k *convKernel) run(e *env, frame []tensor.Tensor) error {
 	if !direct {
 		y = k.y.room(out.Spec)
 	}
-	a.X, a.Y, a.Load, a.Store = nil, nil, nil, nil
-	if x.DType == tensor.F32 {
+	a.X, a.X16, a.Y, a.Load, a.Store = nil, nil, nil, nil, nil
+	switch {
+	case x.DType == tensor.F32:
 		a.X = tensor.Data[float32](&x)
-	} else {
+	case k.spec.Type == engine.BF16:
+		a.X16 = tensor.Data[uint16](&x)
+	default:
 		k.half.x, k.half.f = tensor.Data[uint16](&x), x.DType == tensor.F16
 		a.Load = k.half.load
 	}

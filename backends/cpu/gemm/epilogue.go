@@ -200,3 +200,9 @@ func Activate(a Activation, x []float32, p, q float32) error {
 	}
 	return nil
 }
+
+// Quantize stores x * scale, rounded to nearest even, plus zero and limited to low and high, with the bits that a fused epilogue gives. Signed
+// bytes are stored as their bits.
+func Quantize(dst []uint8, x []float32, scale float32, zero, low, high int32) {
+	bestVec().quant(dst[:len(x)], x, scale, zero, low, high)
+}
