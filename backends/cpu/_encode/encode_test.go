@@ -77,6 +77,8 @@ var arm64 = func() map[string]subject {
 	} {
 		m[name] = subject{f, [][]any{vs, vs, vs, elems}}
 	}
+	m["SMLALElem"] = subject{SMLALElem, [][]any{vs, vs, list[V](0, 1, 2, 4, 8, 15), ints(0, 7, 1)}}
+	m["SMLAL2Elem"] = subject{SMLAL2Elem, [][]any{vs, vs, list[V](0, 1, 2, 4, 8, 15), ints(0, 7, 1)}}
 	m["SSHR"] = subject{SSHR, [][]any{vs, vs, ints(1, 32, 1)}}
 
 	m["PTRUE"] = subject{PTRUE, [][]any{ps, sizes}}

@@ -105,6 +105,17 @@ func SMULL2(d, n, m V) Insn { return three(0x4e20c000, "smull2", d, "8h", n, "16
 func SMLAL(d, n, m V) Insn  { return three(0x0e608000, "smlal", d, "4s", n, "4h", m, "4h") }
 func SMLAL2(d, n, m V) Insn { return three(0x4e608000, "smlal2", d, "4s", n, "8h", m, "8h") }
 
+// SMLALElem and SMLAL2Elem multiply by half i of m, one of the first sixteen registers.
+
+func SMLALElem(d, n, m V, i int) Insn  { return halfElement(0x0f402000, "smlal", d, n, "4h", m, i) }
+func SMLAL2Elem(d, n, m V, i int) Insn { return halfElement(0x4f402000, "smlal2", d, n, "8h", m, i) }
+
+func halfElement(op uint32, name string, d, n V, an string, m V, i int) Insn {
+	index := field(i, 3, 0)
+	return Insn{op | index&1<<20 | index>>1&1<<21 | index>>2<<11 | field(m, 4, 16) | field(n, 5, 5) | field(d, 5, 0),
+		fmt.Sprintf("%s %v.4s, %v.%s, %v.h[%d]", name, d, n, an, m, i)}
+}
+
 // SADALP adds neighbouring pairs of n to d; SADDLP and UADDLP only give the pairs' sums.
 
 func SADALP(d, n V) Insn  { return two(0x4e606800, "sadalp", d, "4s", n, "8h") }

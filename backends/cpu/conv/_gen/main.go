@@ -164,6 +164,7 @@ func main() {
 	avx2(*out)
 	winograd(*out)
 	rows(*out)
+	neon(*out)
 	constants(*out)
 }
 
