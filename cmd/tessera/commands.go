@@ -15,7 +15,7 @@ import (
 // commands returns the sub-commands, each of which has a file of its own.
 func commands() []*cobra.Command {
 	all := []*cobra.Command{
-		generateCommand(), chatCommand(), embedCommand(), perplexityCommand(), classifyCommand(), inspectCommand(), runCommand(), quantizeCommand(), backendsCommand(), benchCommand(),
+		generateCommand(), chatCommand(), embedCommand(), perplexityCommand(), classifyCommand(), inspectCommand(), runCommand(), quantizeCommand(), backendsCommand(), benchCommand(), tuneCommand(),
 	}
 	all = append(all, group("xdna", "Plan, predict and emulate products on AMD Ryzen AI NPUs (XDNA, XDNA2)", xdnacmd.Commands()))
 	return append(all, group("aie", "Plan, predict and emulate products on the AI Engines of the Versal VC1902", aiecmd.Commands()))

@@ -1,0 +1,56 @@
+package tune
+
+import "slices"
+
+// Steps returns what is measured, in the order in which it is decided: first how a product is blocked, then what is packed, then
+// what only some shapes or several workers meet. The cases of a step lie around the point where its threshold decides.
+func Steps(workers int) []Step {
+	f32 := func(m, n, k int) Case { return Case{Kind: F32, M: m, N: n, K: k} }
+	plain := func(m, n, k int) Case { return Case{Kind: F32, M: m, N: n, K: k, Plain: true} }
+	colA := func(m, n, k int) Case { return Case{Kind: F32, M: m, N: n, K: k, ColA: true} }
+	bf16 := func(m, n, k int) Case { return Case{Kind: BF16, M: m, N: n, K: k} }
+	q4 := func(m, n, k int) Case { return Case{Kind: Q4, M: m, N: n, K: k} }
+	all := func(c Case) Case { c.All = true; return c }
+
+	blocks := []Case{f32(512, 512, 512), f32(256, 1024, 1536)}
+	steps := []Step{
+		{"kc-max", []int{256, 384, 512, 768, 1024}, blocks},
+		{"strip-percent", []int{25, 50, 75, 90}, blocks},
+		{"b-percent", []int{20, 30, 40, 55}, blocks},
+		{"c-percent", []int{15, 30, 45}, blocks},
+		{"b-pack-rows", []int{16, 32, 48, 64, 96}, []Case{plain(24, 512, 512), plain(40, 512, 512), plain(56, 512, 512), plain(80, 512, 512)}},
+		{"b-local-rows", []int{0, 256, 1024, 4096}, []Case{plain(200, 512, 512), plain(600, 512, 512), plain(1500, 512, 256)}},
+		{"kc-in-place", []int{8, 16, 32, 64, 128}, []Case{plain(8, 1024, 1536), plain(4, 2048, 1024)}},
+		{"a-pack-reuse", []int{1, 4, 8, 16, 64}, []Case{f32(256, 64, 512), f32(256, 192, 512), f32(256, 384, 512), f32(256, 1024, 512)}},
+		{"a-pack-stride", []int{1024, 2048, 4096, 16384}, []Case{colA(300, 768, 384), colA(768, 512, 384), colA(2048, 512, 384)}},
+		{"a-pack-span", []int{256 << 10, 1 << 20, 4 << 20, 16 << 20}, []Case{colA(768, 512, 512), colA(2048, 512, 512), colA(6000, 256, 512)}},
+		{"a-pack-panels", []int{4, 16, 64}, []Case{colA(4096, 96, 512), colA(4096, 320, 512), colA(4096, 1024, 256)}},
+		{"low-rows", []int{0, 4, 8, 16, 32}, []Case{bf16(3, 1024, 1024), bf16(6, 1024, 1024), bf16(12, 1024, 1024), bf16(24, 1024, 1024)}},
+		{"q-few-rows", []int{0, 1, 2, 4}, []Case{q4(1, 1024, 1024), q4(2, 1024, 1024), q4(4, 1024, 1024)}},
+		{"q-chunk-dot", []int{256, 512, 1024, 2048}, []Case{q4(6, 1024, 2048), q4(32, 1024, 2048)}},
+		{"q-chunk-tiles", []int{256, 512, 1024, 2048}, []Case{q4(6, 1024, 2048), q4(64, 1024, 2048)}},
+	}
+	if workers > 1 {
+		steps = append(steps,
+			Step{"macs-per-worker", []int{100_000, 200_000, 400_000, 800_000, 1_600_000},
+				[]Case{all(f32(32, 128, 64)), all(f32(48, 192, 96)), all(f32(64, 256, 128))}},
+			Step{"jobs-per-worker", []int{2, 4, 8}, []Case{all(f32(300, 300, 300)), all(f32(777, 555, 333))}},
+		)
+	}
+	return steps
+}
+
+// Select returns the steps for some thresholds, in their order; unknown names are returned too.
+func Select(steps []Step, names []string) (chosen []Step, unknown []string) {
+	for _, n := range names {
+		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Knob == n }) {
+			unknown = append(unknown, n)
+		}
+	}
+	for _, s := range steps {
+		if slices.Contains(names, s.Knob) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, unknown
+}

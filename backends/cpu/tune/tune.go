@@ -1,0 +1,207 @@
+// Package tune measures the thresholds of the product engine on the processor that it runs on, and says which values are best
+// there: `tessera tune` writes them to the profile that the library loads (internal/knob).
+//
+// Thresholds are decided one after another, each with those before it as decided. For one threshold, every candidate value runs
+// every case of its step in every round, next to the current value, so that a clock that drifts meets all of them. What counts is
+// the ratio of a candidate's time to the current value's in the same round: its median over the rounds for each case, and the
+// geometric mean of those over the cases. A value replaces the current one only if it is faster by more than the margin, which
+// noise is not.
+package tune
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tessera-go/tessera/internal/knob"
+)
+
+// Case is a product that a threshold makes faster or slower.
+type Case struct {
+	Kind    Kind
+	M, N, K int
+	Plain   bool // the weights are packed in each call, not once
+	ColA    bool // A is column-major
+	All     bool // on all processors, else on one
+}
+
+// Kind says what is multiplied.
+type Kind string
+
+// The kinds: f32 by f32, f32 by bf16 weights, f32 by weights in blocks of 32 with 4 bits.
+const (
+	F32  Kind = "f32"
+	BF16 Kind = "bf16"
+	Q4   Kind = "q4_0"
+)
+
+func (c Case) String() string {
+	s := fmt.Sprintf("%s %dx%dx%d", c.Kind, c.M, c.N, c.K)
+	if c.Plain {
+		s += " plain"
+	}
+	if c.ColA {
+		s += " column-major A"
+	}
+	if c.All {
+		s += " all processors"
+	}
+	return s
+}
+
+// Step is one threshold: the values to try and the cases that decide.
+type Step struct {
+	Knob   string
+	Values []int
+	Cases  []Case
+}
+
+// Measurer times one run of a case with thresholds, by name.
+type Measurer interface {
+	Time(ctx context.Context, c Case, knobs map[string]int) (time.Duration, error)
+}
+
+// Config is what Run decides by.
+type Config struct {
+	Steps    []Step
+	Rounds   int                                       // measurements of each value and case; at least 1
+	Margin   float64                                   // the share of the time that a value must save to replace another
+	Progress func(done, total int, what string)        // nil, or told after each measurement
+	Current  func(d *knob.Def) (value int, fixed bool) // what a threshold is before; fixed ones are not tried. nil: defaults
+}
+
+// Candidate is a value that was tried.
+type Candidate struct {
+	Value int     `json:"value"`
+	Ratio float64 `json:"ratio"` // of its time to that of the value before, over all cases
+}
+
+// Choice is the outcome for one threshold.
+type Choice struct {
+	Knob       string      `json:"knob"`
+	Env        string      `json:"env"`
+	Before     int         `json:"before"`
+	Value      int         `json:"value"`
+	Saved      float64     `json:"saved"`           // share of the time, 0 where nothing changes
+	Fixed      bool        `json:"fixed,omitempty"` // by the environment, so that nothing was tried
+	Candidates []Candidate `json:"candidates"`
+}
+
+// Run measures the steps in order and returns a choice for each.
+func Run(ctx context.Context, m Measurer, c Config) ([]Choice, error) {
+	defs := map[string]*knob.Def{}
+	for _, d := range knob.All() {
+		defs[d.Name] = d
+	}
+	now := map[string]int{}
+	fixed := map[string]bool{}
+	for name, d := range defs {
+		now[name] = d.Default
+		if c.Current != nil {
+			now[name], fixed[name] = c.Current(d)
+		}
+	}
+	total := 0
+	for _, s := range c.Steps {
+		d := defs[s.Knob]
+		if d == nil {
+			return nil, fmt.Errorf("tune: no threshold %q", s.Knob)
+		}
+		if len(s.Cases) == 0 {
+			return nil, fmt.Errorf("tune: no case for threshold %q", s.Knob)
+		}
+		for _, v := range s.Values {
+			if err := d.Check(v); err != nil {
+				return nil, fmt.Errorf("tune: threshold %s: %w", s.Knob, err)
+			}
+		}
+		if !fixed[s.Knob] {
+			total += max(c.Rounds, 1) * len(s.Cases)
+		}
+	}
+	done := 0
+	var choices []Choice
+	for _, s := range c.Steps {
+		choice := Choice{Knob: s.Knob, Env: defs[s.Knob].Env, Before: now[s.Knob], Value: now[s.Knob], Fixed: fixed[s.Knob]}
+		if !choice.Fixed {
+			err := choice.decide(ctx, m, s, now, c, func(at Case) {
+				done++
+				if c.Progress != nil {
+					c.Progress(done, total, s.Knob+": "+at.String())
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
+			now[s.Knob] = choice.Value
+		}
+		choices = append(choices, choice)
+	}
+	return choices, nil
+}
+
+func (c *Choice) decide(ctx context.Context, m Measurer, s Step, now map[string]int, conf Config, tick func(Case)) error {
+	values := []int{c.Before}
+	for _, v := range s.Values {
+		if !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	logs := make([]float64, len(values)) // sums over the cases of the logarithms of ratios
+	for _, at := range s.Cases {
+		ratios := make([][]float64, len(values))
+		for range max(conf.Rounds, 1) {
+			var base time.Duration
+			for i, v := range values {
+				knobs := maps.Clone(now)
+				knobs[s.Knob] = v
+				d, err := m.Time(ctx, at, knobs)
+				if err != nil {
+					return fmt.Errorf("tune: %s=%d, %v: %w", s.Knob, v, at, err)
+				}
+				if d <= 0 {
+					return fmt.Errorf("tune: %s=%d, %v: a time of %v", s.Knob, v, at, d)
+				}
+				if i == 0 {
+					base = d
+				}
+				ratios[i] = append(ratios[i], d.Seconds()/base.Seconds())
+			}
+			tick(at)
+		}
+		for i := range values {
+			slices.Sort(ratios[i])
+			logs[i] += math.Log(median(ratios[i]))
+		}
+	}
+	best := 1.0
+	for i, v := range values {
+		ratio := math.Exp(logs[i] / float64(len(s.Cases)))
+		c.Candidates = append(c.Candidates, Candidate{v, ratio})
+		if ratio < best && ratio < 1-conf.Margin {
+			best, c.Value, c.Saved = ratio, v, 1-ratio
+		}
+	}
+	slices.SortFunc(c.Candidates, func(a, b Candidate) int { return a.Value - b.Value })
+	return nil
+}
+
+// median of sorted numbers.
+func median(x []float64) float64 {
+	n := len(x)
+	return (x[(n-1)/2] + x[n/2]) / 2
+}
+
+// Values returns the thresholds of choices by name, those that the environment fixes left out.
+func Values(choices []Choice) map[string]int {
+	values := map[string]int{}
+	for _, c := range choices {
+		if !c.Fixed {
+			values[c.Knob] = c.Value
+		}
+	}
+	return values
+}
