@@ -46,3 +46,22 @@ func BenchmarkOneRow(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPack gives the rate at which a weight is packed, in bytes of the file, with fresh memory for the panels each time.
+func BenchmarkPack(b *testing.B) {
+	for _, d := range types() {
+		const n, k = 2048, 2048
+		row := k / d.Block() * d.Size()
+		data := make([]byte, n*row)
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%v/threads=%d", d, threads), func(b *testing.B) {
+				b.SetBytes(int64(len(data)))
+				for b.Loop() {
+					p, err := Pack(d, data, row, n, k, &Options{Threads: threads})
+					require.NoError(b, err)
+					_ = p.Close()
+				}
+			})
+		}
+	}
+}

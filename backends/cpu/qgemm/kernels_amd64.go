@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/tensor"
 )
 
 //go:generate sh -c "cd _gen && go run . -o .."
@@ -199,4 +200,22 @@ func quantizeAVX2(q, meta, x unsafe.Pointer, n, block int, zero int32, slots int
 		return
 	}
 	quantize32AVX2(q, meta, x, n/32, zero, slots)
+}
+
+// archPack returns the function that packs panels of 16 whole rows of a type, or nil for the general way.
+func archPack(d tensor.DType) func(dst, src unsafe.Pointer, rows *[nr]int32, blocks int) {
+	if !cpuinfo.Get().Has(cpuinfo.AVX512) {
+		return nil
+	}
+	switch d {
+	case tensor.Q8_0:
+		return packQ8_0AVX512
+	case tensor.Q4_0, tensor.IQ4_NL:
+		return packQ4_0AVX512
+	case tensor.Q4_K:
+		return packQ4KAVX512
+	case tensor.Q6_K:
+		return packQ6KAVX512
+	}
+	return nil
 }

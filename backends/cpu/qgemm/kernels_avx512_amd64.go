@@ -604,3 +604,23 @@ func quantize32AVX512(q, meta, x unsafe.Pointer, blocks int, zero int32, slots i
 //
 //go:noescape
 func quantize16AVX512(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)
+
+// packQ8_0AVX512 packs 16 rows of Q8_0.
+//
+//go:noescape
+func packQ8_0AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ4_0AVX512 packs 16 rows of Q4_0 or IQ4_NL.
+//
+//go:noescape
+func packQ4_0AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ4KAVX512 packs 16 rows of Q4_K.
+//
+//go:noescape
+func packQ4KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ6KAVX512 packs 16 rows of Q6_K.
+//
+//go:noescape
+func packQ6KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)

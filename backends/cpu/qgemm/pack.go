@@ -3,6 +3,7 @@ package qgemm
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/mem"
@@ -105,6 +106,16 @@ func (t *packTask) Do(_, job int) {
 	panel := t.first + job
 	p := t.p
 	dst := p.data[panel*p.g.size:][:p.g.size]
+	if (panel+1)*nr <= p.n && t.rowBytes <= math.MaxInt32/nr {
+		if pack := archPack(p.typ); pack != nil {
+			var offsets [nr]int32
+			for j := range offsets {
+				offsets[j] = int32(j * t.rowBytes)
+			}
+			pack(unsafe.Pointer(&dst[0]), unsafe.Pointer(&t.data[panel*nr*t.rowBytes]), &offsets, p.k/p.typ.Block())
+			return
+		}
+	}
 	var rows [nr][]byte
 	for j := range rows {
 		if r := panel*nr + j; r < p.n {

@@ -211,20 +211,24 @@ func TestNaNAndInfinityReachEveryProduct(t *testing.T) {
 func TestPacking(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, d := range types() {
-		const n, k = 19, 768
-		rowBytes := k / d.Block() * d.Size()
-		data := make([]byte, n*rowBytes)
+		const n = 35
+		k := 768
+		if d.Block() == 32 {
+			k = 800 // an odd number of blocks
+		}
+		rowBytes := k/d.Block()*d.Size() + 6 // the last row ends with the data
+		data := make([]byte, (n-1)*rowBytes+k/d.Block()*d.Size())
 		for i := range data {
 			data[i] = byte(rng.Uint32())
 		}
-		p, err := Pack(d, data, rowBytes+0, n, k, nil)
+		p, err := Pack(d, data, rowBytes, n, k, nil)
 		require.NoError(t, err)
 		var rows [nr][]byte
 		for panel := range p.panels {
 			for j := range rows {
 				rows[j] = nil
 				if r := panel*nr + j; r < n {
-					rows[j] = data[r*rowBytes:][:rowBytes]
+					rows[j] = data[r*rowBytes:][:k/d.Block()*d.Size()]
 				}
 			}
 			want := make([]byte, p.g.size)

@@ -59,6 +59,7 @@ func avx512(dir string) {
 	spreadAVX512(f, &table)
 	scalesAVX512(f)
 	quantizeAVX512(f)
+	packAVX512(f)
 	f.write(dir, "kernels_avx512_amd64", "amd64 && !noasm", header512, table.String())
 }
 
