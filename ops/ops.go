@@ -6,6 +6,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 
@@ -154,6 +155,8 @@ func (p *Part) Call(n *Node) Call {
 // graph, and all goroutines, share it.
 type Constant struct {
 	Tensor tensor.Tensor
+	// Origin is what backends may tell about the forms that they make; nil where nobody listens.
+	Origin Origin
 
 	mu       sync.Mutex
 	prepared map[any]*preparation
@@ -163,6 +166,19 @@ type preparation struct {
 	once  sync.Once
 	value any
 	err   error
+}
+
+// Origin is where a constant comes from, such as a model's file. A backend that makes a form of a constant asks for one that was kept earlier, and says what it
+// does. Methods may be called by several goroutines.
+type Origin interface {
+	// Kept returns the bytes of a form that was given to Keep under the key, perhaps by another process; nil if there are none. They are valid as
+	// long as the constant. The key names the backend and everything that the form depends on besides the constant.
+	Kept(key string) []byte
+	// Keep offers a form to be kept, in place of what Kept gave. It may be written later, but before the constant is closed.
+	Keep(key string, form io.WriterTo)
+	// Consumed says that bytes of the constant's tensor are part of a form now, so that their memory can be given back; for a form that was kept, all of
+	// them at once. Bytes may be read again nevertheless.
+	Consumed(raw []byte)
 }
 
 // NewConstant returns a constant for the tensor.

@@ -144,6 +144,19 @@ func (b *Buffer) Bytes() []byte { return b.data }
 // ReadOnly reports whether the memory must not be written.
 func (b *Buffer) ReadOnly() bool { return b.ro }
 
+// GiveBack tells the system that some of the buffer's bytes will not be read soon. Whole pages of a mapped file are dropped, and come back when
+// they are read again; other memory stays as it is.
+func (b *Buffer) GiveBack(data []byte) {
+	if !b.ro || b.mapping == nil || !b.mapping.Mapped() || len(data) == 0 {
+		return
+	}
+	// Dropping pages of other memory would lose what they hold.
+	first, at := uintptr(unsafe.Pointer(&b.data[0])), uintptr(unsafe.Pointer(&data[0]))
+	if at >= first && at+uintptr(len(data)) <= first+uintptr(len(b.data)) {
+		mem.Advise(data, mem.DontNeed)
+	}
+}
+
 // Close releases memory outside the Go heap. Tensors of the buffer must not be used afterwards.
 func (b *Buffer) Close() error {
 	b.data = nil

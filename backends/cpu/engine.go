@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"unsafe"
 
@@ -149,11 +148,6 @@ func (p *packed) Bytes() int {
 	return n
 }
 
-// WriteTo is not offered: packing is as fast as reading would be.
-func (p *packed) WriteTo(io.Writer) (int64, error) {
-	return 0, fmt.Errorf("cpu: packed weights are not stored: %w", errors.ErrUnsupported)
-}
-
 // Close releases the memory.
 func (p *packed) Close() error {
 	var errs []error
@@ -168,7 +162,12 @@ func (p *packed) Close() error {
 }
 
 // Pack brings weights [..., K, N], or [..., N, K] if column-major, into the layout of the kernels.
-func (e *Engine) Pack(_ context.Context, s matmul.Spec, b tensor.Tensor) (matmul.Packed, error) {
+func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matmul.Packed, error) {
+	return e.pack(ctx, s, b, nil)
+}
+
+// pack is Pack; consumed, if not nil, is called with the bytes of the tensor that are packed.
+func (e *Engine) pack(ctx context.Context, s matmul.Spec, b tensor.Tensor, consumed func([]byte)) (matmul.Packed, error) {
 	how, err := form(withResult(s), true)
 	if err != nil {
 		return nil, err
@@ -189,17 +188,25 @@ func (e *Engine) Pack(_ context.Context, s matmul.Spec, b tensor.Tensor) (matmul
 		return p, nil
 	}
 	if how == floating && b.DType.IsBlock() {
-		if b, err = quant.Decode(b); err != nil {
+		decoded, err := quant.Decode(b)
+		if err != nil {
 			return nil, err
 		}
+		if consumed != nil && b.IsContiguous() {
+			consumed(b.Raw())
+		}
+		b, consumed = decoded, nil
 	}
 	opt := gemm.Options{Threads: e.threads, ISA: e.isa}
 	err = eachMatrix(b, func(m tensor.Tensor) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if how == blocked {
 			if m.Strides[0] < m.Dims[1] && m.Dims[0] > 1 { // one row repeated
 				m = m.Clone()
 			}
-			q, err := qgemm.Pack(m.DType, m.Raw(), m.Strides[0]/m.DType.Block()*m.DType.Size(), s.N, s.K, &qgemm.Options{Threads: e.threads})
+			q, err := qgemm.Pack(m.DType, m.Raw(), m.Strides[0]/m.DType.Block()*m.DType.Size(), s.N, s.K, &qgemm.Options{Threads: e.threads, Release: consumed})
 			if err == nil {
 				p.blocks = append(p.blocks, q)
 			}
@@ -208,6 +215,9 @@ func (e *Engine) Pack(_ context.Context, s matmul.Spec, b tensor.Tensor) (matmul
 		g, err := gemm.PackB(matrixOf(&m, 0, m.Dims[0], m.Dims[1], s.BLayout == matmul.ColMajor), &opt)
 		if err == nil {
 			p.matrices = append(p.matrices, g)
+			if consumed != nil && m.IsContiguous() {
+				consumed(m.Raw())
+			}
 		}
 		return err
 	})

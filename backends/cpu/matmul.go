@@ -55,7 +55,7 @@ func (k *matmulKernel) bind(ctx context.Context, e *env, part *ops.Part, n *ops.
 	}
 	if c := part.Values[n.In[1]].Const; c != nil {
 		key := packKey{"cpu", uint8(engine.isa), weightsSpec(spec)}
-		form, err := c.Prepare(key, func() (any, error) { return engine.Pack(ctx, key.spec, c.Tensor) })
+		form, err := c.Prepare(key, func() (any, error) { return engine.prepare(ctx, key.spec, c) })
 		if err != nil {
 			return err
 		}

@@ -183,7 +183,10 @@ func print(r *result) {
 func compare(c *config, typ, path string, threads int, plain string) (*result, error) {
 	r := &result{Type: typ, Threads: threads, Prompt: c.prompt, Tokens: c.tokens, Ratio: map[string]float64{}}
 	libraries := filepath.Join(c.cache, "libraries")
-	cached := path + ".tessera"
+	cached := filepath.Join(c.cache, filepath.Base(path)+".packed")
+	if _, err := start([]string{self(), "child", path, strconv.Itoa(threads), "1", "1", "1", cached}); err != nil { // which makes the file
+		return nil, err
+	}
 	var ours, withCache, peer, peerPlain []sample
 	for range c.processes {
 		for _, s := range []struct {
@@ -193,7 +196,7 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 		}{
 			{&ours, false, c.ours(path, threads, "")},
 			{&peer, false, c.peer(libraries, path, threads)},
-			{&withCache, !cacheable, c.ours(path, threads, cached)},
+			{&withCache, false, c.ours(path, threads, cached)},
 			{&peerPlain, plain == "", c.peer(plain, path, threads)},
 		} {
 			if s.skip {
@@ -231,12 +234,16 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 	return r, nil
 }
 
-func (c *config) ours(path string, threads int, cache string) []string {
-	self, err := os.Executable()
+func self() string {
+	path, err := os.Executable()
 	if err != nil {
-		self = os.Args[0]
+		return os.Args[0]
 	}
-	return []string{self, "child", path, strconv.Itoa(threads), strconv.Itoa(c.prompt), strconv.Itoa(c.tokens), strconv.Itoa(c.rounds), cache}
+	return path
+}
+
+func (c *config) ours(path string, threads int, cache string) []string {
+	return []string{self(), "child", path, strconv.Itoa(threads), strconv.Itoa(c.prompt), strconv.Itoa(c.tokens), strconv.Itoa(c.rounds), cache}
 }
 
 func (c *config) peer(libraries, path string, threads int) []string {

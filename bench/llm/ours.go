@@ -20,9 +20,6 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// cacheable says that packed weights can be kept beside a model.
-const cacheable = false
-
 // child measures Tessera in a process of its own: model, threads, prompt, tokens, rounds, cache.
 func child(args []string) error {
 	if len(args) != 6 {
@@ -45,7 +42,7 @@ func child(args []string) error {
 		return err
 	}
 	defer cpu.Close()
-	m, err := llm.Open(args[0], llm.Options{Backends: []backends.Backend{cpu}, Context: prompt + tokens, CacheType: tensor.F16})
+	m, err := llm.Open(args[0], llm.Options{Backends: []backends.Backend{cpu}, Context: prompt + tokens, CacheType: tensor.F16, Cache: args[5]})
 	if err != nil {
 		return err
 	}

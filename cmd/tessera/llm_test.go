@@ -11,6 +11,7 @@ import (
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/internal/shared"
+	"github.com/tessera-go/tessera/models/llm/tolstoy"
 )
 
 func jsonOf(t *testing.T, args ...string) map[string]any {
@@ -78,6 +79,27 @@ func TestQuantizeAndInspect(t *testing.T) {
 		require.NotEmpty(t, n.(map[string]any)["reason"])
 	}
 	require.Greater(t, doc["memory"].(map[string]any)["kv"], 0.)
+}
+
+func TestCacheFlag(t *testing.T) {
+	dir := t.TempDir()
+	model := filepath.Join(dir, "m.gguf")
+	require.NoError(t, os.WriteFile(model, tolstoy.GGUF(), 0o600))
+	want := jsonOf(t, "generate", "-p", "War", "-n", "5", "--temp", "0")["ids"]
+	for range 2 {
+		require.Equal(t, want, jsonOf(t, "generate", "--model", model, "-p", "War", "-n", "5", "--temp", "0", "--cache")["ids"])
+		require.FileExists(t, model+".packed.tessera")
+	}
+	named := filepath.Join(dir, "packed")
+	require.Equal(t, want, jsonOf(t, "generate", "-p", "War", "-n", "5", "--temp", "0", "--cache="+named)["ids"])
+	require.FileExists(t, named)
+	_, stderr, err := call(t, "generate", "-n", "1", "--cache="+filepath.Join(dir, "none", "packed"))
+	require.NoError(t, err)
+	require.Contains(t, stderr, "packed weights are not kept")
+	_, _, err = call(t, "generate", "--model", model, "-n", "1", "--cache="+model)
+	require.ErrorContains(t, err, "not replaced")
+	_, _, err = call(t, "generate", "-n", "1", "--cache")
+	require.Equal(t, 2, cli.ExitCode(err))
 }
 
 // Mistakes are one clear line and the right exit status.

@@ -36,13 +36,21 @@ type languageModel struct {
 type llmFlags struct {
 	cli.Options
 	context int
-	cache   string
+	cache   string // type of keys and values
+	packed  string // file
+	cmd     *cobra.Command
 }
+
+// besideModel is what --cache without a file means.
+const besideModel = "auto"
 
 func (f *llmFlags) add(cmd *cobra.Command) {
 	f.AddModel(cmd, "GGUF file or folder of safetensors; without it the embedded model answers")
 	cmd.Flags().IntVar(&f.context, "context", 0, "positions of the context; 0 means what the model was trained for")
 	cmd.Flags().StringVar(&f.cache, "cache-type", "f32", "number format of keys and values: f32, f16, bf16, q8_0")
+	cmd.Flags().StringVar(&f.packed, "cache", "", "keep the packed weights in `FILE`, which the next start maps; --cache alone: beside the model")
+	cmd.Flags().Lookup("cache").NoOptDefVal = besideModel
+	f.cmd = cmd
 }
 
 // open opens the model that the flags name.
@@ -50,6 +58,9 @@ func (f *llmFlags) open() (*languageModel, error) {
 	const most = 1 << 24
 	if f.context < 0 || f.context > most {
 		return nil, cli.Usagef("--context %d: a number from 0 to %d is right", f.context, most)
+	}
+	if f.packed == besideModel && f.Model == "" {
+		return nil, cli.Usagef("--cache: the embedded model has no file to keep it beside; --cache=FILE is right")
 	}
 	if f.Trace != "" { // what cannot be written is said before the work, not after it
 		file, err := os.Create(f.Trace)
@@ -73,7 +84,11 @@ func (f *llmFlags) open() (*languageModel, error) {
 		closeAll()
 		return nil, err
 	}
-	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, Graph: options}
+	if f.packed == besideModel {
+		f.packed = llm.CachePath(f.Model)
+	}
+	bar := cli.NewProgress("load")
+	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, Cache: f.packed, Progress: bar.Set, Graph: options}
 	m := &languageModel{name: "tolstoy-3m (embedded)", backend: list[0].Name(), options: &f.Options}
 	if f.Model == "" {
 		m.Model, err = llm.Parse(tolstoy.GGUF(), o)
@@ -81,12 +96,16 @@ func (f *llmFlags) open() (*languageModel, error) {
 		m.name = filepath.Base(f.Model)
 		m.Model, err = llm.Open(f.Model, o)
 	}
+	bar.Done()
 	if err != nil {
 		closeAll()
 		if f.Model != "" && !strings.Contains(err.Error(), f.Model) {
 			err = fmt.Errorf("%s: %w", f.Model, err)
 		}
 		return nil, err
+	}
+	if info := m.Cache(); info.Err != nil && info.Bytes == 0 {
+		fmt.Fprintln(f.cmd.ErrOrStderr(), "tessera:", printable(info.Err.Error()))
 	}
 	m.close = func() {
 		_ = m.Model.Close()

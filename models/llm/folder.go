@@ -304,6 +304,7 @@ func folderTokenizer(dir string) (*tokenizer.Tokenizer, string, error) {
 // shards is a source of several safetensors files whose tensors are asked for by their GGUF names.
 type shards struct {
 	files   []*safetensors.File
+	stamps  []string
 	where   map[string]*safetensors.File
 	arch    string
 	layers  int
@@ -339,6 +340,7 @@ func openShards(dir string) (*shards, error) {
 			return nil, err
 		}
 		s.files = append(s.files, f)
+		s.stamps = append(s.stamps, stampOf(filepath.Join(dir, name)))
 		for _, t := range f.Tensors {
 			if s.where[t.Name] != nil {
 				_ = s.Close()
@@ -426,6 +428,16 @@ func (s *shards) Tensor(name string) (tensor.Tensor, error) {
 		return tensor.Tensor{}, fmt.Errorf("tensor %q (%s): %w", full, name, safetensors.ErrMissing)
 	}
 	return f.Tensor(full)
+}
+
+func (s *shards) stamp() string { return strings.Join(s.stamps, "\n") }
+
+func (s *shards) each(f func(string, []byte)) {
+	for _, file := range s.files {
+		for i := range file.Tensors {
+			f(file.Tensors[i].Name, file.Data(&file.Tensors[i]))
+		}
+	}
 }
 
 // Close closes the files.

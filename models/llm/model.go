@@ -44,6 +44,11 @@ type Options struct {
 	Chunk int
 	// CacheType is the element type of keys and values, one of CacheTypes; Invalid means F32.
 	CacheType tensor.DType
+	// Cache is a file in which the weights are kept as the backend has packed them; CachePath is a good place. The next start maps it instead of
+	// packing again. A file that belongs to another model, processor or version, or is damaged, is replaced; Model.Cache says what happened.
+	Cache string
+	// Progress, if not nil, is called while weights are packed, from one goroutine at a time, with the bytes of the files read so far and in all.
+	Progress func(done, total int64)
 	// Graph options; Backends of it are ignored.
 	Graph graph.Options
 }
@@ -103,7 +108,7 @@ func Open(path string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := fromGGUF(f, o, start)
+	m, err := fromGGUF(f, stampOf(path), o, start)
 	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
@@ -118,15 +123,26 @@ func Parse(data []byte, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fromGGUF(f, o, start)
+	return fromGGUF(f, "", o, start)
 }
 
-// ggufSource adds Has to a file.
-type ggufSource struct{ *gguf.File }
+// ggufSource is a GGUF file with its stamp.
+type ggufSource struct {
+	*gguf.File
+	made string
+}
 
 func (s ggufSource) Has(name string) bool { return s.Info(name) != nil }
 
-func fromGGUF(f *gguf.File, o Options, start time.Time) (*Model, error) {
+func (s ggufSource) stamp() string { return s.made }
+
+func (s ggufSource) each(f func(string, []byte)) {
+	for i := range s.Tensors {
+		f(s.Tensors[i].Name, s.Data(&s.Tensors[i]))
+	}
+}
+
+func fromGGUF(f *gguf.File, stamp string, o Options, start time.Time) (*Model, error) {
 	c, err := ReadConfig(f)
 	if err != nil {
 		return nil, err
@@ -135,7 +151,7 @@ func fromGGUF(f *gguf.File, o Options, start time.Time) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(c, tok, ggufSource{f}, o, start)
+	m, err := newModel(c, tok, ggufSource{f, stamp}, o, start)
 	if err == nil {
 		m.template, _ = f.Str("tokenizer.chat_template")
 	}
@@ -143,7 +159,7 @@ func fromGGUF(f *gguf.File, o Options, start time.Time) (*Model, error) {
 }
 
 // newModel checks that vocabulary and embedding agree, opens the backend, and builds and compiles the graph, so that a damaged file is
-// found when it is opened. On an error the source stays open.
+// found when it is opened. On an error the source may be closed, and may be closed again.
 func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start time.Time) (*Model, error) {
 	table, err := src.Tensor("token_embd.weight")
 	if err != nil {
@@ -177,7 +193,7 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 	if block := o.CacheType.Block(); c.Causal && (c.HeadDim%block != 0 || c.ValDim%block != 0) {
 		return nil, fmt.Errorf("keys and values of type %v need heads whose size is a multiple of %d; they have %d and %d", o.CacheType, block, c.HeadDim, c.ValDim)
 	}
-	m := &Model{Config: c, Tokenizer: tok, w: &weights{src: src}, opts: o, programs: map[limits]*program{}, sessions: map[*Session]struct{}{}}
+	m := &Model{Config: c, Tokenizer: tok, w: &weights{src: src, keep: keeper{path: o.Cache, progress: o.Progress}}, opts: o, programs: map[limits]*program{}, sessions: map[*Session]struct{}{}}
 	if len(o.Backends) == 0 {
 		cpu, err := backends.Open("cpu")
 		if err != nil {
@@ -186,17 +202,18 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 		m.own = []backends.Backend{cpu}
 		m.opts.Backends = m.own
 	}
+	if err = m.w.keep.open(src); err != nil {
+		return nil, errors.Join(err, m.closeOwn())
+	}
 	if c.Causal {
 		_, err = m.program(context.Background(), m.limits())
 	} else {
 		err = m.openEncoder(context.Background())
 	}
 	if err != nil {
-		for _, b := range m.own {
-			_ = b.Close()
-		}
-		return nil, err
+		return nil, errors.Join(err, m.w.close(), m.closeOwn())
 	}
+	m.w.keep.write()
 	m.LoadTime = time.Since(start)
 	return m, nil
 }
@@ -298,7 +315,11 @@ func (m *Model) Close() error {
 	if m.encoder != nil {
 		errs = append(errs, m.encoder.close())
 	}
-	errs = append(errs, m.w.close())
+	return errors.Join(errors.Join(errs...), m.w.close(), m.closeOwn())
+}
+
+func (m *Model) closeOwn() error {
+	var errs []error
 	for _, b := range m.own {
 		errs = append(errs, b.Close())
 	}

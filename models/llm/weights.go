@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -12,12 +13,17 @@ import (
 type source interface {
 	Tensor(name string) (tensor.Tensor, error)
 	Has(name string) bool
+	// stamp is what changes with the files, such as their sizes and times; empty for those in memory.
+	stamp() string
+	// each calls f with the bytes of every tensor, in a fixed order and under the files' names.
+	each(f func(name string, data []byte))
 	Close() error
 }
 
 // weights hands out constants, each once, so that all graphs of a model share what backends prepare of them.
 type weights struct {
-	src source
+	src  source
+	keep keeper
 
 	mu    sync.Mutex
 	known map[string]*ops.Constant
@@ -34,6 +40,7 @@ func (w *weights) get(name string, dims ...int) (*ops.Constant, error) {
 			return nil, err
 		}
 		c = ops.NewConstant(t)
+		c.Origin = &origin{&w.keep, name, t.Buf}
 		if w.known == nil {
 			w.known = map[string]*ops.Constant{}
 		}
@@ -55,8 +62,5 @@ func (w *weights) close() error {
 		}
 	}
 	w.known = nil
-	if err := w.src.Close(); err != nil && first == nil {
-		first = err
-	}
-	return first
+	return errors.Join(first, w.keep.close(), w.src.Close())
 }

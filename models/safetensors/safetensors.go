@@ -74,6 +74,11 @@ func (f *File) Close() error { return f.buf.Close() }
 // Has reports whether the file holds a tensor.
 func (f *File) Has(name string) bool { _, ok := f.names[name]; return ok }
 
+// Data returns the bytes of a tensor of this file's list. They must not be written.
+func (f *File) Data(info *Info) []byte {
+	return f.buf.Bytes()[info.Offset : info.Offset+info.Bytes : info.Offset+info.Bytes]
+}
+
 // Tensor returns a tensor as a view of the file; one that does not lie at a multiple of its element's size is copied.
 func (f *File) Tensor(name string) (tensor.Tensor, error) {
 	i, ok := f.names[name]

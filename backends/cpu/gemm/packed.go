@@ -38,19 +38,11 @@ func PackB(b Matrix, o *Options) (*PackedB, error) {
 	if err := b.check("B"); err != nil {
 		return nil, err
 	}
-	a := F32
-	if b.typ == S8 {
-		a = S8
-	}
-	isa, err := o.isa()
+	f, err := packFormat(b.typ, o)
 	if err != nil {
 		return nil, err
 	}
-	e, err := engineFor(isa, a, b.typ, format{}, Auto)
-	if err != nil {
-		return nil, err
-	}
-	p := &PackedB{n: b.Cols, k: b.Rows, f: e.pack}
+	p := &PackedB{n: b.Cols, k: b.Rows, f: f}
 	panels, total, ok := p.layout()
 	if !ok {
 		return nil, fmt.Errorf("gemm: packing B of %d x %d: size %w", p.k, p.n, mem.ErrOverflow)
@@ -65,6 +57,26 @@ func PackB(b Matrix, o *Options) (*PackedB, error) {
 		par.Run(o.threads(), panels, &packJob{p, b})
 	}
 	return p, nil
+}
+
+// packFormat returns the format that PackB gives weights of a type.
+func packFormat(typ Type, o *Options) (format, error) {
+	a := F32
+	if typ == S8 {
+		a = S8
+	}
+	isa, err := o.isa()
+	if err != nil {
+		return format{}, err
+	}
+	e, err := engineFor(isa, a, typ, format{}, Auto)
+	return e.pack, err
+}
+
+// PackFormat returns the name of the layout that PackB gives weights of a type, as Format does: kept weights of another one should be packed again.
+func PackFormat(typ Type, o *Options) (string, error) {
+	f, err := packFormat(typ, o)
+	return f.String(), err
 }
 
 // layout sets the stride and returns the number of panels and the bytes of all.

@@ -1,0 +1,193 @@
+package llm
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/tessera-go/tessera/internal/packfile"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// CachePath returns where the packed weights of a model are kept by convention: beside its file, or in its folder.
+func CachePath(model string) string {
+	const name = "packed.tessera"
+	if info, err := os.Stat(model); err == nil && info.IsDir() {
+		return filepath.Join(model, name)
+	}
+	return model + "." + name
+}
+
+// CacheInfo says what became of the file of Options.Cache.
+type CacheInfo struct {
+	Path   string
+	Reused bool  // it served as it was
+	Bytes  int64 // of the file
+	// Err says why a file that was there could not be used, or why no new one could be written. The model works nevertheless.
+	Err error
+}
+
+// Cache says what became of the file of Options.Cache.
+func (m *Model) Cache() CacheInfo {
+	k := &m.w.keep
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.info
+}
+
+// keeper holds the file of packed weights that there was, collects what a new one would hold, and counts what has been read of the model's files.
+type keeper struct {
+	path     string
+	progress func(done, total int64)
+
+	mu          sync.Mutex
+	id          packfile.Identity
+	file        *packfile.File // nil: none that can be used
+	blobs       []packfile.Blob
+	fresh       bool // blobs differ from the file's
+	info        CacheInfo
+	done, total int64
+}
+
+// stampOf returns a file's size and time of change.
+func stampOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return path // it is gone: what is kept of it is no use either
+	}
+	return fmt.Sprintf("%s %d %d", filepath.Base(path), info.Size(), info.ModTime().UnixNano())
+}
+
+// identify returns what tells models apart: names, sizes and times of files, and names, sizes and samples of tensors. Models in memory are looked at whole.
+func identify(src source) (id packfile.Identity) {
+	h := sha256.New()
+	stamp := src.stamp()
+	_, _ = io.WriteString(h, stamp)
+	src.each(func(name string, data []byte) {
+		var size [8]byte
+		binary.LittleEndian.PutUint64(size[:], uint64(len(data)))
+		_, _ = io.WriteString(h, "\n"+name+"\n")
+		_, _ = h.Write(size[:])
+		const sample = 64
+		if stamp == "" || len(data) <= 3*sample {
+			_, _ = h.Write(data)
+			return
+		}
+		for _, at := range []int{0, len(data) / 2, len(data) - sample} {
+			_, _ = h.Write(data[at : at+sample])
+		}
+	})
+	h.Sum(id[:0])
+	return id
+}
+
+// open looks for kept weights of the model.
+func (k *keeper) open(src source) error {
+	src.each(func(_ string, data []byte) { k.total += int64(len(data)) })
+	if k.path == "" {
+		return nil
+	}
+	k.info.Path = k.path
+	k.id = identify(src)
+	f, err := packfile.Open(k.path, k.id)
+	switch {
+	case err == nil:
+		k.file = f
+	case errors.Is(err, packfile.ErrForeign):
+		return fmt.Errorf("%w; it is not replaced", err)
+	case !errors.Is(err, os.ErrNotExist):
+		k.info.Err = err
+	}
+	return nil
+}
+
+// write writes a new file if the old one does not hold what the model needs.
+func (k *keeper) write() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.path == "":
+		return
+	case k.fresh:
+		var err error
+		if k.info.Bytes, err = packfile.Write(k.path, k.id, k.blobs); err != nil {
+			k.info.Err = fmt.Errorf("packed weights are not kept: %w", err)
+		}
+	case k.file != nil:
+		k.info.Reused, k.info.Bytes = true, int64(k.file.Size())
+	}
+	k.blobs = nil
+	k.path = "" // what is packed later, for another use of the model, is not kept
+}
+
+func (k *keeper) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.file
+	k.file, k.blobs = nil, nil
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// origin tells a keeper about one weight.
+type origin struct {
+	k    *keeper
+	name string
+	buf  *tensor.Buffer
+}
+
+// Kept returns what the file holds.
+func (o *origin) Kept(key string) []byte {
+	k := o.k
+	k.mu.Lock()
+	f := k.file
+	k.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	data := f.Blob(o.name, key)
+	if data != nil {
+		k.mu.Lock()
+		k.blobs = append(k.blobs, packfile.Blob{Name: o.name, Key: key, Form: packfile.Bytes(data)})
+		k.mu.Unlock()
+	}
+	return data
+}
+
+// Keep notes what a new file will hold.
+func (o *origin) Keep(key string, form io.WriterTo) {
+	k := o.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.path == "" {
+		return
+	}
+	k.fresh = true
+	b := packfile.Blob{Name: o.name, Key: key, Form: form}
+	for i := range k.blobs {
+		if k.blobs[i].Name == o.name && k.blobs[i].Key == key {
+			k.blobs[i] = b
+			return
+		}
+	}
+	k.blobs = append(k.blobs, b)
+}
+
+// Consumed gives pages of a mapped file back and reports progress.
+func (o *origin) Consumed(raw []byte) {
+	o.buf.GiveBack(raw)
+	k := o.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.done += int64(len(raw))
+	if k.progress != nil && k.done <= k.total {
+		k.progress(k.done, k.total)
+	}
+}
