@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -93,8 +94,18 @@ func (c *call) emitAll(op ops.Op, in ...*value) []*value {
 	}
 	out, err := op.Infer(specs)
 	c.check(err)
+	empty := true
 	for _, s := range out {
 		c.check(s.Check())
+		empty = empty && s.Elems() == 0
+	}
+	if empty { // nothing to compute, however large the other dimensions are
+		outs := make([]*value, len(out))
+		for i, s := range out {
+			outs[i] = knownValue(c.alloc(s.DType, s.Shape()...))
+		}
+		c.emitted++
+		return outs
 	}
 	outs, err := c.r.m.emit(c, op, in, out)
 	c.check(err)
@@ -154,6 +165,14 @@ func (c *call) alloc(d tensor.DType, dims ...int) tensor.Tensor {
 	t, err := c.r.allocate(s)
 	c.check(err)
 	return t
+}
+
+// room fails if n things of some bytes exceed the memory limit: for what a definition makes that is no tensor.
+func (c *call) room(n, bytes int) {
+	total, ok := mem.Mul(n, bytes)
+	if limit := c.r.limit; !ok || limit > 0 && int64(total) > limit {
+		c.fail("%d things of %d bytes: the limit is %d bytes", n, bytes, limit)
+	}
 }
 
 // constant makes a known value of float32s.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/graph"
@@ -57,6 +58,9 @@ func (r *runner) graph(g *Graph, f *frame) ([]*value, error) {
 	for i, o := range g.Outputs {
 		if outs[i] = f.get(o.Name); outs[i] == nil {
 			return nil, fmt.Errorf("onnx: output %q was not produced", o.Name)
+		}
+		if err := outs[i].declared(o.Type); err != nil {
+			return nil, fmt.Errorf("onnx: output %q: %w", o.Name, err)
 		}
 	}
 	return outs, nil
@@ -178,6 +182,9 @@ func (r *runner) node(n *Node, f *frame) (err error) {
 	return r.sweep()
 }
 
+// errDefinition is the error of a call that breaks a definition: a bug here, but brought about by a file, which may come from anywhere.
+var errDefinition = errors.New("a mistake in the operator's definition")
+
 func (r *runner) call(n *Node, ins []*value, f *frame) (outs []*value, err error) {
 	op, version, reason := find(n, r.opsets)
 	if op == nil {
@@ -190,6 +197,9 @@ func (r *runner) call(n *Node, ins []*value, f *frame) (outs []*value, err error
 			return
 		}
 		fail, ok := v.(*failure)
+		if bug, runtime := v.(runtime.Error); runtime {
+			fail, ok = &failure{err: fmt.Errorf("%w: %v", errDefinition, bug)}, true
+		}
 		if !ok {
 			panic(v)
 		}

@@ -28,7 +28,7 @@ func init() {
 		out := c.alloc(c.dtype(e), x.spec.Shape()...)
 		k := c.attrInt("k", 0)
 		values := make([]float64, out.Elems())
-		for i := range x.spec.Dims[0] {
+		for i := range min(x.spec.Dims[0], len(values)) {
 			if j := i + k; j >= 0 && j < x.spec.Dims[1] {
 				values[i*x.spec.Dims[1]+j] = 1
 			}
@@ -44,9 +44,12 @@ func init() {
 			if step == 0 {
 				c.fail("delta is 0")
 			}
-			n := max(int(math.Ceil((float64(to)-float64(from))/float64(step))), 0)
-			out := c.alloc(d, n)
-			v := make([]int64, n)
+			n := max(math.Ceil((float64(to)-float64(from))/float64(step)), 0)
+			if n > 1<<40 {
+				c.fail("from %d to %d by %d", from, to, step)
+			}
+			out := c.alloc(d, int(n))
+			v := make([]int64, out.Elems())
 			for i := range v {
 				v[i] = int64(from + i*step)
 			}

@@ -9,7 +9,7 @@ import (
 func init() {
 	register("If", since(1, 11, 13, 16, 19, 21), func(c *call) {
 		branch := "else_branch"
-		if c.ints(c.in(0))[0] != 0 {
+		if c.int(c.in(0)) != 0 {
 			branch = "then_branch"
 		}
 		c.out(c.sub(c.attrGraph(branch), nil)...)
@@ -114,7 +114,7 @@ func scan(c *call) {
 	n := c.attrInt("num_scan_inputs", 0)
 	ins := c.ins
 	if c.version == 8 {
-		if len(ins) > 0 && ins[0] != nil {
+		if len(ins) == 0 || ins[0] != nil {
 			c.fail("sequence lengths are not supported")
 		}
 		ins = ins[1:]

@@ -154,6 +154,7 @@ func (c *call) whereText() *value {
 	for _, d := range dims {
 		n *= d
 	}
+	c.room(n, 16)
 	out := make([]string, n)
 	for i := range out {
 		from := b

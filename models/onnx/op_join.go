@@ -30,7 +30,11 @@ func init() {
 		axis := c.axis(c.attrInt("axis", 0), int(x.spec.Rank))
 		sizes, given := c.axesArg(13, 1, "split")
 		if !given {
-			sizes = evenParts(x.spec.Dims[axis], c.attrInt("num_outputs", len(c.n.Out)))
+			parts := c.attrInt("num_outputs", len(c.n.Out))
+			if parts != len(c.n.Out) {
+				c.fail("attribute \"num_outputs\" is %d, the node has %d outputs", parts, len(c.n.Out))
+			}
+			sizes = evenParts(x.spec.Dims[axis], parts)
 		}
 		sum := 0
 		for _, n := range sizes {

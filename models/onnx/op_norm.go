@@ -69,16 +69,16 @@ func init() {
 		c.out(c.alongAxis(x, func(y *value, axis int) *value {
 			first := c.emit(reduce.Arg{Axis: axis, Keep: true, Out: tensor.I64}, y)
 			n := y.spec.Dims[axis]
-			count := make([]int64, n)
 			dims := make([]int, y.spec.Rank)
-			for i := range count {
-				count[i] = int64(i)
-			}
 			for i := range dims {
 				dims[i] = 1
 			}
 			dims[axis] = n
-			hot := c.binary(elementwise.Equal, first, knownValue(tensor.Of(count, dims...)))
+			count := c.alloc(tensor.I64, dims...)
+			for i := range n {
+				tensor.Data[int64](&count)[i] = int64(i)
+			}
+			hot := c.binary(elementwise.Equal, first, knownValue(count))
 			return c.where(hot, c.scalarOf(y.spec.DType, 1), c.scalarOf(y.spec.DType, 0))
 		}))
 	})

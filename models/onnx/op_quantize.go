@@ -191,7 +191,7 @@ func (c *call) integerProduct(a, b, za, zb *value) *value {
 	}
 	// Sums are products with ones: the engine reads bytes, where a sum over the operand would first widen it.
 	ones := func(dims ...int) *value {
-		t := tensor.New(tensor.I8, dims...)
+		t := c.alloc(tensor.I8, dims...)
 		for i := range t.Raw() {
 			t.Raw()[i] = 1
 		}

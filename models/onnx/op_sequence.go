@@ -43,6 +43,7 @@ func init() {
 		axis := c.axis(c.attrInt("axis", 0), int(x.spec.Rank))
 		n := x.spec.Dims[axis]
 		keep := c.attrBool("keepdims", true)
+		c.room(n, 64) // at worst an element each
 		var sizes []int
 		switch v := c.opt(1); {
 		case v == nil:

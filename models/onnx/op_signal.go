@@ -211,11 +211,11 @@ func melWeights(c *call) {
 		if peak == from {
 			set(peak, 1)
 		} else {
-			for b := from; b <= peak; b++ {
+			for b := max(from, 0); b <= min(peak, bins-1); b++ {
 				set(b, float64(b-from)/float64(peak-from))
 			}
 		}
-		for b := peak; b < to && to > peak; b++ {
+		for b := max(peak, 0); b < min(to, bins); b++ {
 			set(b, float64(to-b)/float64(to-peak))
 		}
 	}

@@ -54,6 +54,12 @@ func init() {
 		for _, d := range dims {
 			n *= d
 		}
+		c.room(n, 16)
+		bytes := 0
+		for i := range n {
+			bytes += len(a.text[broadcastIndex(i, dims, a.spec.Shape())]) + len(b.text[broadcastIndex(i, dims, b.spec.Shape())])
+		}
+		c.room(bytes, 1)
 		out := make([]string, n)
 		for i := range out {
 			out[i] = a.text[broadcastIndex(i, dims, a.spec.Shape())] + b.text[broadcastIndex(i, dims, b.spec.Shape())]
@@ -72,6 +78,7 @@ func init() {
 			tensor.Data[int64](&counts)[i] = int64(len(parts))
 			widest = max(widest, len(parts))
 		}
+		c.room(len(rows)*widest, 16)
 		var flat []string
 		for _, r := range rows {
 			flat = append(append(flat, r...), make([]string, widest-len(r))...)

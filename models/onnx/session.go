@@ -198,6 +198,9 @@ func (m *Model) checkInputs(in map[string]Value) (map[string]tensor.Spec, error)
 			continue
 		}
 		if given.IsSequence || given.IsOptional || given.Strings != nil || given.Dims != nil {
+			if err := given.check(); err != nil {
+				return nil, fmt.Errorf("onnx: input %q: %w", v.Name, err)
+			}
 			lowerable = false
 			continue
 		}
@@ -361,7 +364,7 @@ func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins 
 		f.values[v.Name] = &value{elem: elemOf(spec.DType), spec: spec, node: gv, owner: g}
 	}
 	if err := g.Err(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("onnx: %w", err)
 	}
 	outs, err := r.graph(s.model.Graph, f)
 	if err != nil {
@@ -378,12 +381,18 @@ func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins 
 		low.outputs = append(low.outputs, loweredOutput{name: name, value: v.node})
 		compile = true
 	}
+	if err := g.Err(); err != nil {
+		return nil, fmt.Errorf("onnx: %w", err)
+	}
 	if !compile {
-		return low, g.Err()
+		return low, nil
 	}
 	low.exe, err = g.Compile(ctx, graph.Options{Backends: s.opts.Backends, Strict: s.opts.Strict, MaxMemory: s.opts.MaxMemory,
 		DisablePasses: s.opts.DisablePasses, MaxPlans: 1, Profile: s.opts.Profile, OnNode: s.opts.OnNode})
-	return low, err
+	if err != nil {
+		return nil, fmt.Errorf("onnx: %w", err)
+	}
+	return low, nil
 }
 
 func (s *Session) runGraph(ctx context.Context, low *lowered, in map[string]Value) (map[string]Value, error) {

@@ -100,7 +100,11 @@ func (d *decoder) tensor(b []byte) (*Tensor, error) {
 		err = d.finish(r)
 	}
 	if err != nil && r.t.Name != "" {
-		err = fmt.Errorf("%w (tensor %q)", err, r.t.Name)
+		if w, ok := err.(*wireError); ok {
+			w.err = fmt.Errorf("%w (tensor %q)", w.err, r.t.Name)
+		} else {
+			err = fmt.Errorf("%w (tensor %q)", err, r.t.Name)
+		}
 	}
 	return &r.t, err
 }
@@ -445,7 +449,7 @@ func DecodeTensor(data []byte) (*Tensor, error) {
 	d := &decoder{m: m, buf: tensor.WrapReadOnly(data)}
 	t, err := d.tensor(data)
 	if err != nil {
-		return nil, fmt.Errorf("onnx: tensor: %w", err)
+		return nil, fmt.Errorf("onnx: tensor: %w", locate(err, data))
 	}
 	return t, nil
 }
@@ -456,7 +460,7 @@ func DecodeValue(data []byte, t *TypeInfo) (Value, error) {
 	d := &decoder{m: m, buf: tensor.WrapReadOnly(data)}
 	v, err := d.anyValue(data, t)
 	if err != nil {
-		return Value{}, fmt.Errorf("onnx: value: %w", err)
+		return Value{}, fmt.Errorf("onnx: value: %w", locate(err, data))
 	}
 	return v, nil
 }

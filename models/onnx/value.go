@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tessera-go/tessera/graph"
@@ -24,6 +25,29 @@ func Of(t tensor.Tensor) Value { return Value{Tensor: t} }
 
 // TextOf makes a value of strings.
 func TextOf(s []string, dims ...int) Value { return Value{Strings: s, Dims: dims} }
+
+// check returns an error for a value that contradicts itself.
+func (v *Value) check() error {
+	switch {
+	case v.IsSequence:
+		for i := range v.Sequence {
+			if err := v.Sequence[i].check(); err != nil {
+				return fmt.Errorf("element %d: %w", i, err)
+			}
+		}
+	case v.Strings != nil || v.Dims != nil:
+		spec, err := tensor.CheckDims(tensor.U8, v.Dims)
+		if err != nil {
+			return err
+		}
+		if len(v.Strings) != spec.Elems() {
+			return fmt.Errorf("%d strings of %v", len(v.Strings), v.Dims)
+		}
+	case !v.IsEmpty && (v.Tensor.DType == tensor.Invalid || !v.Tensor.Valid() && v.Tensor.Elems() != 0):
+		return errors.New("a tensor without memory")
+	}
+	return nil
+}
 
 // kind is what a value of the machines is.
 type kind uint8
@@ -84,6 +108,35 @@ func (v *value) constant() *ops.Constant {
 		v.cons = ops.NewConstant(v.data)
 	}
 	return v.cons
+}
+
+// declared returns an error if the value is of another kind or element type than the file declares. Dimensions are advice: files have
+// outdated ones.
+func (v *value) declared(t *TypeInfo) error {
+	if t == nil || t.Map {
+		return nil
+	}
+	wrong := fmt.Errorf("the file declares %v, the graph gives %v", t, v)
+	switch {
+	case t.Optional != nil:
+		if v.kind == optional && v.inner != nil {
+			return v.inner.declared(t.Optional)
+		}
+	case v.kind == optional:
+		return wrong
+	case (t.Sequence != nil) != (v.kind == sequence):
+		return wrong
+	case v.kind == sequence:
+		for _, e := range v.seq {
+			if err := e.declared(t.Sequence); err != nil {
+				return err
+			}
+		}
+	case t.Elem == Undefined:
+	case (t.Elem == String) != (v.kind == text), v.kind == numbers && t.Elem.DType() != v.spec.DType:
+		return wrong
+	}
+	return nil
 }
 
 func (v *value) String() string {

@@ -35,7 +35,7 @@ func decode(buf *tensor.Buffer, dir string, files bool) (*Model, error) {
 	m := &Model{Opsets: map[string]int{}, Metadata: map[string]string{}, dir: dir, externalBlocked: !files,
 		buffers: []*tensor.Buffer{buf}, external: map[string]*tensor.Buffer{}}
 	d := &decoder{m: m, buf: buf}
-	err := d.model(buf.Bytes())
+	err := locate(d.model(buf.Bytes()), buf.Bytes())
 	if err == nil {
 		err = m.check()
 	}
@@ -48,24 +48,47 @@ func decode(buf *tensor.Buffer, dir string, files bool) (*Model, error) {
 	return m, nil
 }
 
-// wireError is an error with the path of the field that it is about, built on the way out.
+// wireError is an error with the path of the field that it is about, built on the way out, and where in the file that field begins.
 type wireError struct {
-	path string
-	err  error
+	path   string
+	err    error
+	behind int // bytes from the field's tag to the end of the memory that the file is in; 0 where the error is about no place
+	offset int // of the tag in the file, once known
+	placed bool
 }
 
-func (e *wireError) Error() string { return e.path + ": " + e.err.Error() }
+func (e *wireError) Error() string {
+	text := e.err.Error()
+	if e.path != "" {
+		text = e.path + ": " + text
+	}
+	if e.placed {
+		text += fmt.Sprintf(" (the field at byte %d)", e.offset)
+	}
+	return text
+}
 func (e *wireError) Unwrap() error { return e.err }
 
 func at(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var w *wireError
-	if errors.As(err, &w) && err == error(w) {
-		return &wireError{path + "." + w.path, w.err}
+	w, ok := err.(*wireError)
+	if !ok {
+		return &wireError{path: path, err: err}
 	}
-	return &wireError{path, err}
+	if w.path != "" {
+		path += "." + w.path
+	}
+	return &wireError{path: path, err: w.err, behind: w.behind}
+}
+
+// locate completes an error about bytes of a file with their offset.
+func locate(err error, file []byte) error {
+	if w, ok := err.(*wireError); ok && w.behind > 0 {
+		w.offset, w.placed = cap(file)-w.behind, true
+	}
+	return err
 }
 
 // field is one field of a message: a number for varint and fixed types, bytes for length-delimited ones.
@@ -79,9 +102,12 @@ type field struct {
 // fields calls f for every field of a message.
 func fields(b []byte, f func(field) error) error {
 	for len(b) > 0 {
+		// A message is a part of the file's memory, so that its capacity tells where it begins.
+		behind := cap(b)
+		broken := func(err error) error { return &wireError{err: err, behind: behind} }
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return fmt.Errorf("field tag: %w", protowire.ParseError(n))
+			return broken(fmt.Errorf("field tag: %w", protowire.ParseError(n)))
 		}
 		b = b[n:]
 		fl := field{num: num, typ: typ}
@@ -97,14 +123,21 @@ func fields(b []byte, f func(field) error) error {
 		case protowire.BytesType:
 			fl.data, n = protowire.ConsumeBytes(b)
 		default:
-			return fmt.Errorf("field %d: wire type %d is none that this format uses", num, typ)
+			return broken(fmt.Errorf("field %d: wire type %d is none that this format uses", num, typ))
 		}
 		if n < 0 {
-			return fmt.Errorf("field %d: %w", num, protowire.ParseError(n))
+			return broken(fmt.Errorf("field %d: %w", num, protowire.ParseError(n)))
 		}
 		b = b[n:]
 		if err := f(fl); err != nil {
-			return err
+			w, ok := err.(*wireError)
+			if !ok {
+				return broken(err)
+			}
+			if w.behind == 0 {
+				w.behind = behind
+			}
+			return w
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,6 +150,36 @@ func TestFlipped(t *testing.T) {
 			_, _ = Decode(bad)
 		}
 	}
+}
+
+// Errors about bytes say where they are: the offset of the field's tag, at any depth.
+func TestOffsets(t *testing.T) {
+	data := small(t).Encode()
+	tag := func(part string) int { // of the field whose content begins so
+		i := strings.Index(string(data), part)
+		require.Positive(t, i)
+		return i - 2
+	}
+	for _, c := range []struct {
+		name   string
+		at     int
+		change func([]byte)
+		err    string
+	}{
+		{"wire type", tag("Reshape"), func(b []byte) { b[tag("Reshape")] = 4<<3 | 5 }, "graph.node[1].op_type: wire type 5"},
+		{"length beyond the message", tag("allowzero"), func(b []byte) { b[tag("allowzero")+1] = 0x7f }, "graph.node[1].attribute[0]"},
+		{"group", tag("words"), func(b []byte) { b[tag("words")] = 8<<3 | 3 }, "wire type 3 is none"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bad := append([]byte{}, data...)
+			c.change(bad)
+			_, err := Decode(bad)
+			require.ErrorContains(t, err, c.err)
+			require.ErrorContains(t, err, fmt.Sprintf("(the field at byte %d)", c.at))
+		})
+	}
+	_, err := DecodeTensor([]byte{1<<3 | 0, 2, 2<<3 | 2, 1, 0})
+	require.ErrorContains(t, err, "data_type: wire type 2, varint is right (the field at byte 2)")
 }
 
 func TestHostile(t *testing.T) {
