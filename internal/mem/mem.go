@@ -80,6 +80,7 @@ func Bytes(n int) []byte {
 type Mapping struct {
 	data []byte // the bytes asked for
 	raw  []byte // what was mapped; nil when the bytes are on the heap
+	pool *pool  // whose piece it is, or nil
 }
 
 // Data returns the bytes. For a file they must not be written.
@@ -94,6 +95,9 @@ func (m *Mapping) Close() error {
 	m.data, m.raw = nil, nil
 	if raw == nil {
 		return nil
+	}
+	if m.pool != nil {
+		return m.pool.release(raw)
 	}
 	return unmap(raw)
 }
