@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/knob"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
@@ -40,6 +41,9 @@ func open(o *backends.Options) (backends.Backend, error) {
 	threads := o.Int("threads", 0, 0, 1024)
 	isa, err := cpuinfo.Pinned()
 	if err != nil {
+		return nil, err
+	}
+	if err := knob.Check(); err != nil {
 		return nil, err
 	}
 	names := cpuinfo.Get().Names()

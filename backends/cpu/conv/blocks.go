@@ -47,8 +47,8 @@ func packBlocks(s Spec, w, scale []float32, isa cpuinfo.ISA) (*Filter, error) {
 	return Pack(s.inner(), t, nil, isa)
 }
 
-func newBlocks(f *Filter, s Spec, threads int) (*blocks, error) {
-	plan, err := NewPlan(f, s.inner(), threads)
+func newBlocks(f *Filter, s Spec, threads int, choice *Knobs) (*blocks, error) {
+	plan, err := NewPlanWith(f, s.inner(), threads, choice)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +68,11 @@ func (b *blocks) run(a *Args) {
 	b.own.X, b.own.Load, b.own.Act, b.own.Bias, b.own.Stop = a.X, a.Load, a.Act, b.bias, a.Stop
 	b.plan.Run(&b.own)
 	if n := b.s.N * b.s.OH; a.Post != nil && n > 0 { // along whole rows: those of a job are short
-		b.rows = max(postFloats/max(b.s.OW*b.s.M, 1), 1)
+		b.rows = max(b.plan.kn.postFloats/max(b.s.OW*b.s.M, 1), 1)
 		par.Run(b.plan.threads, ceilDiv(n, b.rows), b)
 	}
 	b.own.X, b.own.Load, b.args = nil, nil, nil
 }
-
-// postFloats are the results that a job finishes.
-const postFloats = 8 << 10
 
 // Do finishes some rows.
 func (b *blocks) Do(_, job int) {

@@ -130,7 +130,7 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 		return f, nil
 	}
 	if s.Tile > 0 {
-		packWinograd(f, get)
+		packWinograd(f, w, scale)
 		return f, nil
 	}
 	if s.Depthwise() {
@@ -150,29 +150,56 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 			return nil, err
 		}
 	}
-	f.packTaps(func(p unsafe.Pointer, o, c, ky, kx int) { *(*float32)(p) = get(o, c, ky, kx) })
+	if s.Transposed {
+		f.packTaps(func(p unsafe.Pointer, o, c, ky, kx int) { *(*float32)(p) = get(o, c, ky, kx) })
+	} else {
+		f.packFloats(w, scale)
+	}
 	return f, nil
+}
+
+// packFloats is packTaps for a filter of floats that is not transposed: blocks of channels at a time, which stay in L1 while all rows of a
+// panel are written.
+func (f *Filter) packFloats(w, scale []float32) {
+	s := &f.spec
+	cg, mg := s.C/s.Groups, s.M/s.Groups
+	f.layOut()
+	ph := &f.phases[0]
+	nr, taps := f.k.nr, s.KH*s.KW
+	const block = 32
+	for g := range s.Groups {
+		for p := range ceilDiv(mg, nr) {
+			out := f.data[g*ph.group+p*nr*ph.steps*len(ph.segs):]
+			width := f.k.width(mg - p*nr)
+			for c0 := 0; c0 < cg; c0 += block {
+				c1 := min(c0+block, cg)
+				for j := range min(mg-p*nr, nr) {
+					o := g*mg + p*nr + j
+					factor := float32(1)
+					if scale != nil {
+						factor = scale[o]
+					}
+					src := w[(o*cg+c0)*taps : (o*cg+c1)*taps]
+					for t := range taps {
+						at := (t*cg+c0)*width + j // segments follow one another in the order of the taps
+						for i := t; i < len(src); i += taps {
+							out[at] = src[i] * factor
+							at += width
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // packTaps packs the panels of all phases; put writes one weight.
 func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, ky, kx int)) {
+	f.layOut()
 	s := &f.spec
 	cg, mg := s.C/s.Groups, s.M/s.Groups
-	if !s.Transposed {
-		f.phases = []phase{convPhase(s, cg)}
-	} else {
-		f.phases = transposedPhases(s, cg)
-	}
 	nr, group, size := f.k.nr, f.k.kind.group(), f.k.kind.size()
 	panels := (mg + nr - 1) / nr
-	total := 0
-	for i := range f.phases {
-		ph := &f.phases[i]
-		ph.b, ph.steps = total, ceilDiv(ph.k, group)
-		ph.group = panels * nr * ph.steps * len(ph.segs)
-		total += ph.group * s.Groups
-	}
-	f.data = alignedFloats(total)
 	for i := range f.phases {
 		ph := &f.phases[i]
 		taps := ph.k / cg // of a segment
@@ -197,6 +224,27 @@ func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, ky, kx int)) {
 			}
 		}
 	}
+}
+
+// layOut decides where the panels of all phases lie.
+func (f *Filter) layOut() {
+	s := &f.spec
+	cg, mg := s.C/s.Groups, s.M/s.Groups
+	if !s.Transposed {
+		f.phases = []phase{convPhase(s, cg)}
+	} else {
+		f.phases = transposedPhases(s, cg)
+	}
+	nr, group := f.k.nr, f.k.kind.group()
+	panels := (mg + nr - 1) / nr
+	total := 0
+	for i := range f.phases {
+		ph := &f.phases[i]
+		ph.b, ph.steps = total, ceilDiv(ph.k, group)
+		ph.group = panels * nr * ph.steps * len(ph.segs)
+		total += ph.group * s.Groups
+	}
+	f.data = alignedFloats(total)
 }
 
 // width returns the channels of a panel of which live remain.
@@ -300,6 +348,7 @@ type Plan struct {
 	f       *Filter
 	s       Spec
 	k       *kernels
+	kn      *knobs
 	threads int
 	args    *Args
 	init    []float32 // bias, padded to panels, group by group
@@ -341,8 +390,15 @@ type scratch struct {
 	_    [64]byte
 }
 
-// NewPlan prepares a size for a packed filter.
-func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
+// NewPlan prepares a size for a packed filter, with the thresholds that environment, profile or defaults give.
+func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) { return NewPlanWith(f, s, threads, nil) }
+
+// NewPlanWith is NewPlan with thresholds that the program chose.
+func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
+	kn, err := choice.get()
+	if err != nil {
+		return nil, err
+	}
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -351,14 +407,13 @@ func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
 	if t != s {
 		return nil, fmt.Errorf("conv: a filter packed for %+v used for %+v", f.spec, s)
 	}
-	p := &Plan{f: f, s: s, k: f.k, threads: threads}
+	p := &Plan{f: f, s: s, k: f.k, threads: threads, kn: kn}
 	if s.Depthwise() {
 		p.dw = newDepthwise(p)
 		return p, nil
 	}
 	if f.blocks != nil && s.OH <= s.H*s.SH && s.OW <= s.W*s.SW {
-		var err error
-		if p.blocks, err = newBlocks(f.blocks, s, threads); err != nil {
+		if p.blocks, err = newBlocks(f.blocks, s, threads, choice); err != nil {
 			return nil, err
 		}
 	}
@@ -385,12 +440,6 @@ func NewPlan(f *Filter, s Spec, threads int) (*Plan, error) {
 	}
 	return p, nil
 }
-
-// Targets of the blocking, in floats: a block's padded input should stay in L2 beside a share of the filter.
-const (
-	scratchFloats = 96 << 10
-	panelFloats   = 160 << 10
-)
 
 func (p *Plan) work(ph *phase, panels, workers int) work {
 	s := &p.s
@@ -430,7 +479,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	}
 	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
 	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.nr, 1)
-	w.panels = min(max(panelFloats/perPanel, 1), panels)
+	w.panels = min(max(p.kn.panelFloats/perPanel, 1), panels)
 	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
 	w.cuts = ceilDiv(panels, w.panels)
 
@@ -447,12 +496,11 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	w.block = units
 	if w.copied {
 		rowFloats := max(w.width*s.C*size/4, 1)
-		w.block = max((scratchFloats/rowFloats-w.dyRows)/sy+1, 1)
+		w.block = max((p.kn.scratchFloats/rowFloats-w.dyRows)/sy+1, 1)
 		w.block = min(w.block, units)
 	}
 	if workers > 1 {
-		const jobs = 4 // a worker
-		want := ceilDiv(jobs*workers, max(images, 1))
+		want := ceilDiv(p.kn.jobsPerWorker*workers, max(images, 1))
 		if limit := max(units/want, 1); w.block > limit {
 			w.block = limit
 		}
@@ -463,8 +511,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		} else {
 			macs *= float64(unit)
 		}
-		const least = 1 << 20 // multiply-adds
-		w.block = min(max(w.block, int(least/max(macs, 1))), units)
+		w.block = min(max(w.block, int(float64(p.kn.jobMacs)/max(macs, 1))), units)
 	}
 	w.block = max(w.block, 1)
 	w.blocks = ceilDiv(units, w.block)

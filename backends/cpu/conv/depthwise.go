@@ -50,7 +50,7 @@ func newDepthwise(p *Plan) *depthwise {
 	s := &p.s
 	d := &depthwise{k: p.k, threads: p.threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW,
 		kh: s.KH, kw: s.KW, sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, weights: p.f.dw}
-	d.prepare()
+	d.prepare(p.kn)
 	return d
 }
 
@@ -68,7 +68,7 @@ func spanAt(o, stride, dilation, before, k, n int) span {
 	return sp
 }
 
-func (d *depthwise) prepare() {
+func (d *depthwise) prepare(kn *knobs) {
 	for y := range d.oh {
 		d.ys = append(d.ys, spanAt(y, d.sh, d.dh, d.top, d.kh, d.h))
 	}
@@ -120,9 +120,7 @@ func (d *depthwise) prepare() {
 			d.init[i] = least
 		}
 	}
-	// A job of about 20 microseconds: some 10 multiply-adds a nanosecond.
-	const work = 200_000
-	d.rows = max(work/max(d.ow*d.c*d.kh*d.kw, 1), 1)
+	d.rows = max(kn.depthwiseMacs/max(d.ow*d.c*d.kh*d.kw, 1), 1)
 	d.rows = min(d.rows, max(d.oh, 1))
 }
 
@@ -321,7 +319,11 @@ func NewPool(s PoolSpec, isa cpuinfo.ISA, threads int) *Pool {
 	p := &Pool{depthwise{k: kernelsOf(kindF32, isa), threads: threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW, kh: s.KH, kw: s.KW,
 		sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, bottom: s.Bottom, right: s.Right,
 		maximum: s.Max, mean: !s.Max, counted: s.Counted}}
-	p.d.prepare()
+	kn, err := knobTable.Get()
+	if err != nil {
+		kn = knobTable.Defaults() // the error is that of the backend and of every plan
+	}
+	p.d.prepare(kn)
 	return p
 }
 
