@@ -13,7 +13,7 @@ import (
 )
 
 // foldFilters moves into a convolution what only changes its numbers: zeros that were padded around its image, and factors and terms of
-// channels behind it, which become part of a constant filter and its bias. Activations of transposed convolutions follow.
+// channels behind it, which become its column scales and its bias. Activations of transposed convolutions follow.
 func foldFilters(g *Graph, _ *passContext) (int, error) {
 	f := newFuser(g)
 	for i := range f.nodes {
@@ -71,6 +71,7 @@ type filter struct {
 	layout     conv.Layout
 	transposed bool
 	groups     int
+	colScale   int
 	bias       int
 }
 
@@ -90,12 +91,12 @@ func (f *fuser) filterOf(v int) (filter, bool) {
 	default:
 		return filter{}, false
 	}
-	_, t.bias, _, _ = conv.Conv{Epilogue: *t.e}.Operands()
+	t.colScale, t.bias, _, _ = conv.Conv{Epilogue: *t.e}.Operands()
 	constant := func(v int) bool {
 		c := f.values[v].constant
 		return c != nil && c.Tensor.DType == tensor.F32
 	}
-	ok := !t.e.ColScale && t.e.Residual == matmul.NoResidual && t.e.Act.Kind == ops.NoActivation && constant(m.in[1]) && (t.bias < 0 || constant(m.in[t.bias]))
+	ok := (t.colScale < 0 || constant(m.in[t.colScale])) && t.e.Residual == matmul.NoResidual && t.e.Act.Kind == ops.NoActivation && constant(m.in[1]) && (t.bias < 0 || constant(m.in[t.bias]))
 	return t, ok
 }
 
@@ -119,51 +120,33 @@ func (f *fuser) channelAffineAt(i int) bool {
 		if !ok {
 			continue
 		}
-		w := f.values[t.node.in[1]].constant.Tensor
-		changed := false
-		for _, x := range mul {
-			changed = changed || x != 1
+		operand := func(i int, def float64) []float64 {
+			if i >= 0 {
+				return f.values[t.node.in[i]].constant.Tensor.Floats()
+			}
+			v := make([]float64, channels)
+			for c := range v {
+				v[c] = def
+			}
+			return v
 		}
-		weights := t.node.in[1]
-		if changed {
-			w = w.Clone()
-			scaleFilter(w, mul, t)
-			weights = f.addConstant(n.name+".filter", w)
-		}
-		bias := make([]float32, channels)
-		old := make([]float64, channels)
-		if t.bias >= 0 {
-			old = f.values[t.node.in[t.bias]].constant.Tensor.Floats()
-		}
-		for c := range bias {
-			bias[c] = float32(old[c]*mul[c] + add[c])
-		}
+		scales, biases := operand(t.colScale, 1), operand(t.bias, 0)
+		factor, term := make([]float32, channels), make([]float32, channels)
 		e := *t.e
+		for c := range channels {
+			factor[c], term[c] = float32(scales[c]*mul[c]), float32(biases[c]*mul[c]+add[c])
+			e.ColScale = e.ColScale || factor[c] != 1
+		}
+		// The factors stay beside the filter, which may be large and lies in the file; backends take them in when they pack it.
+		in := t.node.in[:2:2]
+		if e.ColScale {
+			in = append(in, f.addConstant(n.name+".scale", tensor.Of(factor, channels)))
+		}
 		e.Bias = true
-		f.replaceNode(i, t.with(e), []int{t.node.in[0], weights, f.addConstant(n.name+".bias", tensor.Of(bias, channels))}, t.node)
+		f.replaceNode(i, t.with(e), append(in, f.addConstant(n.name+".bias", tensor.Of(term, channels))), t.node)
 		return true
 	}
 	return false
-}
-
-func scaleFilter(w tensor.Tensor, mul []float64, t filter) {
-	data := tensor.Data[float32](&w)
-	taps := 1
-	for _, k := range w.Shape()[2:] {
-		taps *= k
-	}
-	for r := range w.Dims[0] {
-		for c := range w.Dims[1] {
-			out := r
-			if t.transposed { // [C, M / groups, ...]
-				out = r/(w.Dims[0]/t.groups)*w.Dims[1] + c
-			}
-			row := data[(r*w.Dims[1]+c)*taps:][:taps]
-			for j := range row {
-				row[j] = float32(float64(row[j]) * mul[out])
-			}
-		}
-	}
 }
 
 // channelAffine returns the factors and terms of a node that follows a convolution in operand side.

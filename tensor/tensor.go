@@ -157,6 +157,14 @@ func (b *Buffer) GiveBack(data []byte) {
 	}
 }
 
+// Evict says that a tensor of a mapped file is not needed for now: its pages leave memory, and are read again when touched. For tensors that
+// lie elsewhere, or with gaps, nothing happens.
+func (t *Tensor) Evict() {
+	if b := t.Buf; b != nil && b.ro && b.mapping != nil && b.mapping.Mapped() && t.IsContiguous() {
+		mem.Advise(t.Raw(), mem.DontNeed)
+	}
+}
+
 // Close releases memory outside the Go heap. Tensors of the buffer must not be used afterwards.
 func (b *Buffer) Close() error {
 	b.data = nil

@@ -106,6 +106,21 @@ func TestBuffers(t *testing.T) {
 		require.ErrorContains(t, err, "the buffer has 8")
 	}
 	require.NoError(t, f.Close())
+	big := make([]byte, 3*os.Getpagesize()+5)
+	for i := range big {
+		big[i] = byte(i % 251)
+	}
+	require.NoError(t, os.WriteFile(path+"2", big, 0o600))
+	f2, err := tensor.OpenBuffer(path + "2")
+	require.NoError(t, err)
+	view, err := tensor.At(f2, 0, tensor.MakeSpec(tensor.U8, len(big)))
+	require.NoError(t, err)
+	view.Evict()
+	require.Equal(t, big, f2.Bytes())
+	require.NoError(t, f2.Close())
+	heap := tensor.Of(append([]byte{}, big...), len(big))
+	heap.Evict()
+	require.Equal(t, big, heap.Raw())
 	_, err = tensor.OpenBuffer(filepath.Join(t.TempDir(), "absent"))
 	require.Error(t, err)
 }

@@ -207,7 +207,10 @@ func (k *convKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node
 		if s.Type == engine.BF16 {
 			k.args.Scale, in, scales = k.scales, nil, nil
 		}
-		form, err := c.Prepare(filterKey{k.isa, s, scales}, func() (any, error) { return engine.Pack(s, f32Of(c.Tensor), in, k.isa) })
+		form, err := c.Prepare(filterKey{k.isa, s, scales}, func() (any, error) {
+			defer c.Tensor.Evict()
+			return engine.Pack(s, f32Of(c.Tensor), in, k.isa)
+		})
 		if err != nil {
 			return err
 		}

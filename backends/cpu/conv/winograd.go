@@ -112,32 +112,31 @@ func (s *Spec) winogradRow() int {
 }
 
 // packWinograd transforms and packs a filter as [panel][frequency][C][channels of a panel].
-func packWinograd(f *Filter, get func(o, c, ky, kx int) float32) {
+func packWinograd(f *Filter, w, scale []float32) {
 	s := &f.spec
 	t := s.Tile + 2
 	nr := f.k.nr
-	n := ceilDiv(s.M, nr) * nr * t * t * s.C
-	f.data = alignedFloats(n)
+	f.data = alignedFloats(ceilDiv(s.M, nr) * nr * t * t * s.C)
 	for o := range s.M {
 		panel, j := o/nr, o%nr
 		width := f.k.width(s.M - panel*nr)
+		factor := 1.0
+		if scale != nil {
+			factor = float64(scale[o])
+		}
 		out := f.data[panel*nr*t*t*s.C:]
 		for c := range s.C {
-			var g [9]float64
-			for i := range g {
-				g[i] = float64(get(o, c, i/3, i%3))
+			g := (*[9]float32)(w[(o*s.C+c)*9:])
+			var rows [3][6]float64
+			for x := range rows {
+				rows[x] = filterFrequencies(t, float64(g[x])*factor, float64(g[3+x])*factor, float64(g[6+x])*factor)
 			}
-			var rows [18]float64 // [t][3]
-			for x := range 3 {
-				v := filterFrequencies(t, g[x], g[3+x], g[6+x])
-				for i := range t {
-					rows[i*3+x] = v[i]
-				}
-			}
+			at := c*width + j
 			for i := range t {
-				v := filterFrequencies(t, rows[i*3], rows[i*3+1], rows[i*3+2])
-				for k := range t {
-					out[((i*t+k)*s.C+c)*width+j] = float32(v[k])
+				line := filterFrequencies(t, rows[0][i], rows[1][i], rows[2][i])
+				for _, v := range line[:t] {
+					out[at] = float32(v)
+					at += s.C * width
 				}
 			}
 		}
