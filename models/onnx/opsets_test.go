@@ -102,6 +102,37 @@ func (c opCase) run(t *testing.T) {
 	}
 }
 
+func i4t(v []int8, dims ...int) *onnx.Tensor {
+	return elem(onnx.NewTensor("", tensor.Of(v, dims...)), onnx.Int4)
+}
+func wantI4(v []int8, dims ...int) []onnx.Value {
+	return []onnx.Value{onnx.Of(tensor.Of(v, dims...))}
+}
+
+// branches are those of an If: constants.
+func branches(then, other *onnx.Tensor) []onnx.Attr {
+	branch := func(t *onnx.Tensor) *onnx.Graph {
+		return &onnx.Graph{Nodes: []*onnx.Node{{Op: "Constant", Out: []string{"z"}, Attrs: []onnx.Attr{onnx.TensorAttr("value", t)}}}, Outputs: []onnx.ValueInfo{{Name: "z"}}}
+	}
+	return []onnx.Attr{onnx.GraphAttr("then_branch", branch(then)), onnx.GraphAttr("else_branch", branch(other))}
+}
+
+// turns is the body of a Loop or Scan that passes its last input on and collects it.
+func turns(inputs ...string) *onnx.Graph {
+	g := &onnx.Graph{}
+	for _, name := range inputs {
+		g.Inputs = append(g.Inputs, onnx.ValueInfo{Name: name})
+	}
+	last := inputs[len(inputs)-1]
+	g.Nodes = []*onnx.Node{{Op: "Identity", In: []string{last}, Out: []string{"w"}}}
+	if len(inputs) > 1 {
+		g.Nodes = append(g.Nodes, &onnx.Node{Op: "Identity", In: []string{inputs[1]}, Out: []string{"c2"}}, &onnx.Node{Op: "Identity", In: []string{last}, Out: []string{"v2"}})
+		g.Outputs = []onnx.ValueInfo{{Name: "c2"}, {Name: "v2"}}
+	}
+	g.Outputs = append(g.Outputs, onnx.ValueInfo{Name: "w"})
+	return g
+}
+
 func ints(name string, v ...int64) onnx.Attr { return onnx.IntsAttr(name, v...) }
 
 // The operators whose definition changed in opsets 18 to 21, with values worked out from the text of the specification.
@@ -220,11 +251,59 @@ func TestOpsets18To21(t *testing.T) {
 		{name: "Cast to int4", opset: 21, op: "Cast", attrs: []onnx.Attr{onnx.IntAttr("to", int64(onnx.Int4))}, in: []*onnx.Tensor{f32t([]float32{7, -8, 3.9}, 3)},
 			want: []onnx.Value{onnx.Of(tensor.Of([]int8{7, -8, 3}, 3))}},
 		{name: "Transpose of int4", opset: 21, op: "Transpose", in: []*onnx.Tensor{onnx.NewTensor("", tensor.Of([]int8{1, 2, 3, 4}, 2, 2))}, want: []onnx.Value{onnx.Of(tensor.Of([]int8{1, 3, 2, 4}, 2, 2))}},
+		// Since 18 all reductions but the sum, which came earlier, read their axes from an input.
+		{name: "ReduceL1 over axis 1", opset: 18, op: "ReduceL1", in: []*onnx.Tensor{f32t([]float32{1, -2, 3, -4}, 2, 2), i64t([]int64{1}, 1)}, want: wantF([]float32{3, 7}, 2, 1), tol: 1e-6},
+		{name: "ReduceLogSum", opset: 18, op: "ReduceLogSum", attrs: []onnx.Attr{onnx.IntAttr("keepdims", 0)}, in: []*onnx.Tensor{f32t([]float32{1, 1, 2, 2}, 2, 2), i64t([]int64{-1}, 1)},
+			want: wantF([]float32{float32(math.Log(2)), float32(math.Log(4))}, 2), tol: 1e-6},
+		{name: "ReduceMin", opset: 18, op: "ReduceMin", in: []*onnx.Tensor{f32t([]float32{1, -2, 3, -4}, 2, 2), i64t([]int64{0}, 1)}, want: wantF([]float32{1, -4}, 1, 2)},
+		{name: "ReduceProd", opset: 18, op: "ReduceProd", in: []*onnx.Tensor{f32t([]float32{1, -2, 3, -4}, 2, 2), i64t([]int64{0, 1}, 2)}, want: wantF([]float32{24}, 1, 1)},
+		{name: "ReduceSumSquare doing nothing", opset: 18, op: "ReduceSumSquare", attrs: []onnx.Attr{onnx.IntAttr("noop_with_empty_axes", 1)}, in: []*onnx.Tensor{f32t([]float32{3, -2}, 2), i64t(nil, 0)},
+			want: wantF([]float32{3, -2}, 2)},
+		// Since 19 float8 may be moved and cast.
+		{name: "CastLike to float8", opset: 19, op: "CastLike", in: []*onnx.Tensor{f32t([]float32{1, 0.5, -2}, 3), elem(u8t([]uint8{0}), onnx.F8E5M2)},
+			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{0x3c, 0x38, 0xc0}, 3))}},
+		{name: "Constant of float8", opset: 19, op: "Constant", attrs: []onnx.Attr{onnx.TensorAttr("value", elem(u8t([]uint8{0x3c, 1}, 2), onnx.F8E5M2))},
+			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{0x3c, 1}, 2))}},
+		{name: "Identity of float8", opset: 19, op: "Identity", in: []*onnx.Tensor{elem(u8t([]uint8{0x3c, 1}, 2), onnx.F8E4M3FN)}, want: []onnx.Value{onnx.Of(tensor.Of([]uint8{0x3c, 1}, 2))}},
+		{name: "Reshape of float8", opset: 19, op: "Reshape", in: []*onnx.Tensor{elem(u8t([]uint8{1, 2, 3, 4}, 4), onnx.F8E4M3FN), i64t([]int64{2, -1}, 2)},
+			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{1, 2, 3, 4}, 2, 2))}},
+		{name: "Shape of float8, from an axis", opset: 19, op: "Shape", attrs: []onnx.Attr{onnx.IntAttr("start", -1)}, in: []*onnx.Tensor{elem(u8t([]uint8{1, 2, 3, 4, 5, 6}, 2, 3), onnx.F8E4M3FN)}, want: wantI([]int64{3}, 1)},
+		{name: "Size of float8", opset: 19, op: "Size", in: []*onnx.Tensor{elem(u8t([]uint8{1, 2, 3, 4, 5, 6}, 2, 3), onnx.F8E4M3FN)}, want: wantI([]int64{6})},
+		{name: "If gives float8", opset: 19, op: "If", attrs: branches(elem(u8t([]uint8{7}, 1), onnx.F8E5M2), elem(u8t([]uint8{9}, 1), onnx.F8E5M2)), in: []*onnx.Tensor{boolt([]bool{false})},
+			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{9}, 1))}},
+		{name: "Loop over float8", opset: 19, op: "Loop", attrs: []onnx.Attr{onnx.GraphAttr("body", turns("i", "c", "v"))}, in: []*onnx.Tensor{i64t([]int64{2}), boolt([]bool{true}), elem(u8t([]uint8{1, 2}, 2), onnx.F8E5M2)},
+			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{1, 2}, 2)), onnx.Of(tensor.Of([]uint8{1, 2, 1, 2}, 2, 2))}},
+		{name: "Scan over float8", opset: 19, op: "Scan", attrs: []onnx.Attr{onnx.IntAttr("num_scan_inputs", 1), onnx.GraphAttr("body", turns("v"))}, in: []*onnx.Tensor{elem(u8t([]uint8{1, 2, 3}, 3, 1), onnx.F8E5M2)},
+			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{1, 2, 3}, 3, 1))}},
+		// Since 21 int4 and uint4 may be moved and cast.
+		{name: "CastLike to uint4", opset: 21, op: "CastLike", in: []*onnx.Tensor{f32t([]float32{1, 15, 3}, 3), elem(u8t([]uint8{0}), onnx.Uint4)}, want: []onnx.Value{onnx.Of(tensor.Of([]uint8{1, 15, 3}, 3))}},
+		{name: "Constant of int4", opset: 21, op: "Constant", attrs: []onnx.Attr{onnx.TensorAttr("value", i4t([]int8{-8, 7, 1}, 3))}, want: wantI4([]int8{-8, 7, 1}, 3)},
+		{name: "ConstantOfShape of int4", opset: 21, op: "ConstantOfShape", attrs: []onnx.Attr{onnx.TensorAttr("value", i4t([]int8{-3}, 1))}, in: []*onnx.Tensor{i64t([]int64{3}, 1)}, want: wantI4([]int8{-3, -3, -3}, 3)},
+		{name: "Flatten of int4", opset: 21, op: "Flatten", in: []*onnx.Tensor{i4t([]int8{1, 2, 3, 4}, 1, 2, 2)}, want: wantI4([]int8{1, 2, 3, 4}, 1, 4)},
+		{name: "Identity of int4", opset: 21, op: "Identity", in: []*onnx.Tensor{i4t([]int8{1, -2}, 2)}, want: wantI4([]int8{1, -2}, 2)},
+		{name: "Pad of int4", opset: 21, op: "Pad", in: []*onnx.Tensor{i4t([]int8{1, -2}, 2), i64t([]int64{1, 2}, 2)}, want: wantI4([]int8{0, 1, -2, 0, 0}, 5)},
+		{name: "Reshape of int4", opset: 21, op: "Reshape", in: []*onnx.Tensor{i4t([]int8{1, 2, 3, 4}, 2, 2), i64t([]int64{0, 1, -1}, 3)}, want: wantI4([]int8{1, 2, 3, 4}, 2, 1, 2)},
+		{name: "Shape of int4", opset: 21, op: "Shape", in: []*onnx.Tensor{i4t([]int8{1, 2, 3}, 3)}, want: wantI([]int64{3}, 1)},
+		{name: "Size of int4", opset: 21, op: "Size", in: []*onnx.Tensor{i4t([]int8{1, 2, 3}, 3)}, want: wantI([]int64{3})},
+		{name: "Squeeze of int4", opset: 21, op: "Squeeze", in: []*onnx.Tensor{i4t([]int8{1, 2}, 1, 2, 1), i64t([]int64{0}, 1)}, want: wantI4([]int8{1, 2}, 2, 1)},
+		{name: "Unsqueeze of int4", opset: 21, op: "Unsqueeze", in: []*onnx.Tensor{i4t([]int8{1, 2}, 2), i64t([]int64{-1}, 1)}, want: wantI4([]int8{1, 2}, 2, 1)},
+		{name: "If gives int4", opset: 21, op: "If", attrs: branches(i4t([]int8{-7}, 1), i4t([]int8{5}, 1)), in: []*onnx.Tensor{boolt([]bool{true})}, want: wantI4([]int8{-7}, 1)},
+		{name: "Loop over int4", opset: 21, op: "Loop", attrs: []onnx.Attr{onnx.GraphAttr("body", turns("i", "c", "v"))}, in: []*onnx.Tensor{i64t([]int64{2}), boolt([]bool{true}), i4t([]int8{1, -2}, 2)},
+			want: append(wantI4([]int8{1, -2}, 2), wantI4([]int8{1, -2, 1, -2}, 2, 2)...)},
+		{name: "Scan over int4", opset: 21, op: "Scan", attrs: []onnx.Attr{onnx.IntAttr("num_scan_inputs", 1), onnx.GraphAttr("body", turns("v"))}, in: []*onnx.Tensor{i4t([]int8{1, -2, 3}, 3, 1)}, want: wantI4([]int8{1, -2, 3}, 3, 1)},
 		{name: "QLinearMatMul with half scales", opset: 21, op: "QLinearMatMul",
 			in:   []*onnx.Tensor{u8t([]uint8{3, 5}, 1, 2), f16t([]float64{0.5}), u8t([]uint8{1}), u8t([]uint8{2, 4}, 2, 1), f16t([]float64{0.5}), u8t([]uint8{0}), f16t([]float64{0.25}), u8t([]uint8{10})},
 			want: []onnx.Value{onnx.Of(tensor.Of([]uint8{30}, 1, 1))}},
 	}
+	tested := map[string]bool{}
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("%d %s", c.opset, c.name), c.run)
+		tested[fmt.Sprint(c.op, c.opset)] = true
+	}
+	// No definition of these opsets is without a case.
+	for _, o := range onnx.Operators() {
+		for _, v := range o.Versions {
+			require.True(t, v < 18 || tested[fmt.Sprint(o.Name, v)], "%s of opset %d has no case", o.Name, v)
+		}
 	}
 }
