@@ -13,9 +13,6 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// smallProduct is the work (M N K) below which products of a batch run side by side, each on one worker.
-const smallProduct = 1 << 21
-
 // run is a product on its way: the memory that a workspace keeps between runs.
 type run struct {
 	p       *plan
@@ -235,7 +232,7 @@ func (r *run) layOut() {
 func (r *run) multiplyAll() error {
 	n := r.products.total
 	work := r.m * r.p.spec.N * max(r.p.spec.K, 1)
-	side := n > 1 && work <= smallProduct
+	side := n > 1 && work <= thresholds().smallProduct
 	workers := 1
 	if side {
 		workers = par.Workers(r.e.threads, n)
@@ -255,7 +252,7 @@ func (r *run) multiplyAll() error {
 		}
 	}
 	if side {
-		r.size = max(1, smallProduct/8/max(work, 1))
+		r.size = max(1, thresholds().smallProduct/8/max(work, 1))
 		par.Run(r.e.threads, (n+r.size-1)/r.size, (*productsTask)(r))
 	} else {
 		r.size = 1
@@ -513,7 +510,7 @@ func (r *run) integers() error {
 	}
 	r.lines.set(1, &r.c, &r.a, residual, &numbered)
 	var n int
-	r.size, n = jobs(r.lines.total, max(1, smallProduct/16/max(s.N*s.K, 1)))
+	r.size, n = jobs(r.lines.total, max(1, thresholds().smallProduct/16/max(s.N*s.K, 1)))
 	r.rowWorkers(par.Workers(r.e.threads, n))
 	par.Run(r.e.threads, n, (*integersTask)(r))
 	return nil

@@ -218,9 +218,6 @@ func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
 	return nil
 }
 
-// smallAttention is the number of multiply-adds below which attention stays on one worker: some 20 microseconds.
-const smallAttention = 1 << 18
-
 // work1 reports whether there is work for one worker only. Of a long cache little may be filled: the positions tell.
 func (k *sdpaKernel) work1(ts *[6]*tensor.Tensor) bool {
 	keys := k.n
@@ -234,7 +231,7 @@ func (k *sdpaKernel) work1(ts *[6]*tensor.Tensor) bool {
 			keys = max(keys, to-from)
 		}
 	}
-	return k.groups.total*k.rep*k.m*keys*(k.d+k.dv) < smallAttention
+	return k.groups.total*k.rep*k.m*keys*(k.d+k.dv) < thresholds().smallAttention
 }
 
 // Do computes one tile of queries of one group, or all of its tiles: then what a worker has packed serves them all.
