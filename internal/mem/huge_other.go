@@ -3,3 +3,6 @@
 package mem
 
 func adviseHuge([]byte) {}
+
+// populate is not offered.
+const populate = 0

@@ -165,6 +165,8 @@ const (
 	WillNeed Advice = iota
 	// DontNeed releases the pages of a file mapping: they are read again when touched.
 	DontNeed
+	// Populate maps the pages now, in one call instead of a fault for each few; those of a file are read.
+	Populate
 )
 
 // Advise passes advice about the whole pages inside data, which lies in a Mapping. Systems without it ignore the call.

@@ -33,8 +33,13 @@ func unmap(raw []byte) error { return unix.Munmap(raw) }
 
 func advise(data []byte, advice Advice) {
 	how := unix.MADV_WILLNEED
-	if advice == DontNeed {
+	switch advice {
+	case DontNeed:
 		how = unix.MADV_DONTNEED
+	case Populate:
+		if how = populate; how == 0 {
+			return
+		}
 	}
 	_ = unix.Madvise(data, how) // advice: nothing depends on its success
 }

@@ -83,6 +83,7 @@ func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packe
 	const run = 64
 	for from := 0; from < p.panels; from += run {
 		to := min(from+run, p.panels)
+		mem.Advise(data[from*nr*rowBytes:min(to*nr*rowBytes, end)], mem.Populate)
 		task := packTask{p: p, data: data, rowBytes: rowBytes, row: row, first: from}
 		par.Run(o.Threads, to-from, &task)
 		if o.Release != nil {

@@ -2,7 +2,7 @@ package main
 
 // packAVX512 writes the functions that pack a whole panel: each gathers the same four bytes of 16 rows at once.
 //
-//	DI panel   SI row 0   Z31 byte offsets of the rows   CX blocks to go
+//	DI panel   SI row 0   Z31 byte offsets of the rows   CX blocks to go   R9 what is fetched ahead: the rows of the next panel
 func packAVX512(f *file) {
 	begin := func(name, doc string) {
 		f.text(name, "dst, src unsafe.Pointer, rows *[nr]int32, blocks int", 32, doc)
@@ -11,6 +11,16 @@ func packAVX512(f *file) {
 		f.p("\tMOVQ rows+16(FP), AX")
 		f.p("\tVMOVDQU64 (AX), Z31")
 		f.p("\tMOVQ blocks+24(FP), CX")
+		f.p("\tMOVL 4(AX), R9 // bytes of a row")
+		f.p("\tSHLQ $4, R9")
+		f.p("\tADDQ SI, R9")
+	}
+	// fetch asks for as many bytes of the next panel as a number of blocks of 16 rows have: gathers alone hide no latency.
+	fetch := func(bytes int) {
+		for off := 0; off < bytes; off += 64 {
+			f.p("\tPREFETCHT0 %d(R9)", off)
+		}
+		f.p("\tADDQ $%d, R9", bytes)
 	}
 	gather := func(off, z int) {
 		f.p("\tKXNORW K0, K0, K%d", 1+z%7)
@@ -28,6 +38,7 @@ func packAVX512(f *file) {
 		}
 		f.p("loop:")
 		for in := 0; in < 2; in++ {
+			fetch(16 * size)
 			gather(in*size, 0)
 			f.p("\tVPMOVDW Z0, %d(DI)", 32*in)
 			for i := 0; i < words; i++ {
@@ -66,6 +77,7 @@ func packAVX512(f *file) {
 	f.constant(0x3f3f3f3f, 29)
 	f.constant(0x30303030, 28)
 	f.p("loop:")
+	fetch(16 * 144)
 	gather(0, 0)
 	f.p("\tVPMOVDW Z0, (DI)")
 	f.p("\tVPSRLD $16, Z0, Z0")
@@ -109,6 +121,7 @@ func packAVX512(f *file) {
 	f.constant(0x0f0f0f0f, 30)
 	f.constant(0x03030303, 29)
 	f.p("loop:")
+	fetch(16 * 210)
 	gather(206, 0)
 	f.p("\tVPSRLD $16, Z0, Z0")
 	f.p("\tVPMOVDW Z0, (DI)")
