@@ -42,8 +42,8 @@ func tuneCommand() *cobra.Command {
 		Long: `Measures the thresholds that decide how products are computed, one after another, and writes the best values to the
 profile that every later run loads: profile.json in the folder tessera of your configuration folder, or the file that TESSERA_PROFILE
 names. A profile holds the values of several processors. The environment overrides it: a threshold whose variable is set is not
-measured. Results of products do not depend on thresholds, apart from the last place where a format says so. It takes about half a
-minute; let nothing else run meanwhile.`,
+measured. Results of products do not depend on thresholds, apart from the last place where a format says so. It takes some
+seconds; let nothing else run meanwhile.`,
 		Example: "  tessera tune\n  tessera tune --dry-run --knob kc-max,b-pack-rows\n  tessera tune --list",
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,7 +73,7 @@ minute; let nothing else run meanwhile.`,
 			if file == "" && !dry {
 				return cli.Usagef("there is no folder to write the profile to: name a file by -o, or let --dry-run write nothing")
 			}
-			if !dry { // before half a minute is spent
+			if !dry { // before time is spent
 				if _, err := knob.ReadProfile(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
@@ -98,7 +98,7 @@ minute; let nothing else run meanwhile.`,
 	f := cmd.Flags()
 	f.StringVarP(&file, "output", "o", "", "profile to write to `FILE` instead")
 	f.StringSliceVar(&names, "knob", nil, "measure only these thresholds (the profile then holds only these)")
-	f.IntVar(&rounds, "runs", 7, "measurements of each value and product")
+	f.IntVar(&rounds, "runs", 15, "measurements of each value and product")
 	f.Float64Var(&margin, "margin", 0.02, "share of the time that a value must save to replace the one before")
 	f.BoolVar(&dry, "dry-run", false, "measure and print, and write nothing")
 	f.BoolVar(&list, "list", false, "print all thresholds, what they are now and why, and measure nothing")
