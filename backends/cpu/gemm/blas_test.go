@@ -1,0 +1,95 @@
+package gemm
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/testblas"
+)
+
+// blas32 gives MulAdd the form of BLAS, through float32: gonum's cases are small integers and halves, which float32 holds.
+type blas32 struct {
+	t *testing.T
+	o *Options
+}
+
+func (b blas32) Dgemm(tA, tB blas.Transpose, m, n, k int, alpha float64, a []float64, lda int, bb []float64, ldb int, beta float64, c []float64, ldc int) {
+	narrow := func(x []float64) []float32 {
+		y := make([]float32, len(x))
+		for i, v := range x {
+			y[i] = float32(v)
+		}
+		return y
+	}
+	A, B := View(narrow(a), m, k, lda, 1), View(narrow(bb), k, n, ldb, 1)
+	if tA != blas.NoTrans {
+		A = View(narrow(a), k, m, lda, 1).T()
+	}
+	if tB != blas.NoTrans {
+		B = View(narrow(bb), n, k, ldb, 1).T()
+	}
+	out := narrow(c)
+	require.NoError(b.t, MulAdd(float32(alpha), A, B, float32(beta), View(out, m, n, ldc, 1), b.o))
+	for i, v := range out {
+		c[i] = float64(v)
+	}
+}
+
+func TestGonumBLAS(t *testing.T) {
+	for _, isa := range isas() {
+		testblas.TestDgemm(t, blas32{t, &Options{ISA: isa}})
+	}
+}
+
+// alpha and beta: 0 leaves its operand unread, 1 is exact, others round once for each product.
+func TestAlphaBeta(t *testing.T) {
+	r := rand.New(rand.NewPCG(41, 42))
+	nan := float32(math.NaN())
+	for _, isa := range isas() {
+		for _, s := range edgeShapes(r, 12) {
+			m, n, k := s[0], s[1], s[2]
+			a, b, old := operand(r, F32, m, k), operand(r, F32, k, n), floats(r, m*n)
+			sum := refFloat(a, b)
+			for _, alpha := range []float32{0, 1, -1, 0.3} {
+				for _, beta := range []float32{0, 1, -1, 0.7} {
+					c := append([]float32{}, old...)
+					if beta == 0 {
+						for i := range c {
+							c[i] = nan
+						}
+					}
+					A, B := a, b
+					if alpha == 0 {
+						A, B = View([]float32{nan}, m, k, 0, 0), View([]float32{nan}, k, n, 0, 0)
+					}
+					require.NoError(t, MulAdd(alpha, A, B, beta, Of(c, m, n), &Options{ISA: isa}))
+					if alpha == 1 && beta == 1 { // the chain of sums starts from C
+						want := append([]float32{}, old...)
+						for i := range m {
+							for j := range n {
+								for q := range k {
+									want[i*n+j] = fma32(a.value(i, q), b.value(q, j), want[i*n+j])
+								}
+							}
+						}
+						require.Equal(t, want, c, "%v %v", isa, s)
+						continue
+					}
+					for i := range c {
+						want := float32(0)
+						if alpha != 0 {
+							want = alpha * sum[i]
+						}
+						if beta != 0 {
+							want += float32(beta * old[i])
+						}
+						require.Equal(t, want, c[i], "%v %v alpha %v beta %v", isa, s, alpha, beta)
+					}
+				}
+			}
+		}
+	}
+}
