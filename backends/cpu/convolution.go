@@ -272,6 +272,7 @@ func (k *convKernel) run(e *env, frame []tensor.Tensor) error {
 		if err != nil {
 			return err
 		}
+		defer f.Close()
 		if k.plan, err = engine.NewPlan(f, k.spec, e.threads); err != nil {
 			return err
 		}

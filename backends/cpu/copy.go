@@ -133,9 +133,7 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 		if cols < 8 {
 			interleave(unsafe.Slice((*uint32)(p), n*cols), q, n, cols, sc)
 			at += n * cols
-			for range n {
-				k.advance(c, cols)
-			}
+			k.seek(c, at)
 			continue
 		}
 		for i0 := 0; i0 < n; i0 += tile {
@@ -148,9 +146,7 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 			}
 		}
 		at += n * cols
-		for range n {
-			k.advance(c, cols)
-		}
+		k.seek(c, at)
 	}
 	return true
 }

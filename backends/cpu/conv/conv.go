@@ -58,6 +58,32 @@ type Filter struct {
 	blocks *Filter   // of a transposed one whose pixels become blocks: see blocks.go
 	data   []float32 // steps of 4 bytes
 	extra  []int32   // what the sums of each channel take, or nil
+
+	mapping *mem.Mapping // of data, if it is large
+}
+
+// Close releases the memory of a large filter, which must not be used afterwards.
+func (f *Filter) Close() error {
+	m := f.mapping
+	if m == nil {
+		return nil
+	}
+	f.data, f.mapping = nil, nil
+	return m.Close()
+}
+
+// alloc makes data: of large filters in memory of their own, in huge pages where the system has them, so that streaming through them does
+// not stop at every page.
+func (f *Filter) alloc(n int) {
+	const large = 256 << 10 // floats
+	if n >= large {
+		if m, err := mem.Anonymous(n * 4); err == nil {
+			f.mapping = m
+			f.data = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(m.Data()))), n)
+			return
+		}
+	}
+	f.data = alignedFloats(n)
 }
 
 // phase is one convolution: of a transposed one there is one for each residue of the stride.
@@ -244,7 +270,7 @@ func (f *Filter) layOut() {
 		ph.group = panels * nr * ph.steps * len(ph.segs)
 		total += ph.group * s.Groups
 	}
-	f.data = alignedFloats(total)
+	f.alloc(total)
 }
 
 // width returns the channels of a panel of which live remain.

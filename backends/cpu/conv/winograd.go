@@ -116,7 +116,7 @@ func packWinograd(f *Filter, w, scale []float32) {
 	s := &f.spec
 	t := s.Tile + 2
 	nr := f.k.nr
-	f.data = alignedFloats(ceilDiv(s.M, nr) * nr * t * t * s.C)
+	f.alloc(ceilDiv(s.M, nr) * nr * t * t * s.C)
 	for o := range s.M {
 		panel, j := o/nr, o%nr
 		width := f.k.width(s.M - panel*nr)
