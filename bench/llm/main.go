@@ -62,9 +62,11 @@ type result struct {
 	// What limits: prefill by arithmetic (VPDPBUSD for integer formats, FMA for others), decode by reading weights.
 	Peak               float64 `json:"peak_gops"`
 	PercentOfPeak      float64 `json:"percent_of_peak"`
-	BytesPerToken      float64 `json:"bytes_per_token"`
-	Bandwidth          float64 `json:"bandwidth_gb_s"` // of a product of one row with 67 MB of weights
+	BytesPerToken      float64 `json:"bytes_per_token"` // weights
+	CachePerToken      float64 `json:"kv_per_token"`    // keys and values
+	Bandwidth          float64 `json:"bandwidth_gb_s"`  // of a product of one row with as many bytes as the weights
 	PercentOfBandwidth float64 `json:"percent_of_bandwidth"`
+	PercentWeights     float64 `json:"percent_of_bandwidth_weights_only"`
 }
 
 type config struct {
@@ -175,14 +177,21 @@ func print(r *result) {
 	if r.PeerPlain != nil {
 		fmt.Printf(" (without AMX: prefill %.2f, decode %.2f)", r.Ratio["prefill_without_amx"], r.Ratio["decode_without_amx"])
 	}
-	fmt.Printf("\n  prefill %.0f %% of the peak of %.0f GOP/s, decode %.0f %% of %.1f GB/s (%.1f MB a token)\n",
-		r.PercentOfPeak, r.Peak, r.PercentOfBandwidth, r.Bandwidth, r.BytesPerToken/1e6)
+	if r.OursCached != nil {
+		fmt.Printf("\n  with --cache: first token %.2f, memory %.2f", r.Ratio["first_cached"], r.Ratio["memory_cached"])
+	}
+	fmt.Printf("\n  prefill %.0f %% of the peak of %.0f GOP/s, decode %.0f %% of %.1f GB/s (%.1f MB of weights, %.1f MB of keys and values a token; %.0f %% with weights alone)\n",
+		r.PercentOfPeak, r.Peak, r.PercentOfBandwidth, r.Bandwidth, r.BytesPerToken/1e6, r.CachePerToken/1e6, r.PercentWeights)
 }
 
 // compare alternates processes of both sides.
 func compare(c *config, typ, path string, threads int, plain string) (*result, error) {
 	r := &result{Type: typ, Threads: threads, Prompt: c.prompt, Tokens: c.tokens, Ratio: map[string]float64{}}
 	libraries := filepath.Join(c.cache, "libraries")
+	weights, read, cache, err := work(path, c.prompt+c.tokens/2)
+	if err != nil {
+		return nil, err
+	}
 	cached := filepath.Join(c.cache, filepath.Base(path)+".packed")
 	if _, err := start([]string{self(), "child", path, strconv.Itoa(threads), "1", "1", "1", cached}); err != nil { // which makes the file
 		return nil, err
@@ -207,7 +216,7 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 				return nil, err
 			}
 			*s.to = append(*s.to, *one)
-			m := measureMachine(typ, threads)
+			m := measureMachine(typ, threads, read)
 			r.Peak, r.Bandwidth = max(r.Peak, m.peak), max(r.Bandwidth, m.bandwidth)
 		}
 	}
@@ -224,13 +233,10 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 		r.PeerPlain = &s
 		r.Ratio["prefill_without_amx"], r.Ratio["decode_without_amx"] = r.Ours.Prefill/s.Prefill, r.Ours.Decode/s.Decode
 	}
-	weights, bytes, err := work(path)
-	if err != nil {
-		return nil, err
-	}
-	r.BytesPerToken = bytes
+	r.BytesPerToken, r.CachePerToken = read, cache
 	r.PercentOfPeak = 100 * 2 * weights * r.Ours.Prefill / 1e9 / r.Peak
-	r.PercentOfBandwidth = 100 * bytes * r.Ours.Decode / 1e9 / r.Bandwidth
+	r.PercentOfBandwidth = 100 * (read + cache) * r.Ours.Decode / 1e9 / r.Bandwidth
+	r.PercentWeights = 100 * read * r.Ours.Decode / 1e9 / r.Bandwidth
 	return r, nil
 }
 

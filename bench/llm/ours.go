@@ -4,11 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
+	"strings"
 	"time"
 
 	"github.com/tessera-go/tessera/backends"
@@ -81,12 +82,26 @@ func child(args []string) error {
 		}
 		out.Decode = append(out.Decode, time.Since(start).Seconds())
 	}
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	if out.PeakRSS, err = peakMemory(); err != nil {
 		return err
 	}
-	out.PeakRSS = u.Maxrss << 10
 	return json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// peakMemory returns the most resident memory that this process has had. What getrusage reports is no use: Linux hands a program the
+// peak of the process that started it.
+func peakMemory() (int64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("/proc/self/status has no VmHWM")
 }
 
 // shape is the model of 134 million parameters.
@@ -140,13 +155,15 @@ func create(path string, write func(*bufio.Writer) error) error {
 	return os.Rename(path+".part", path)
 }
 
-// work returns the weights that a token meets, and their bytes: all matrices but the embedding, of which a token reads one row.
-func work(path string) (weights, bytes float64, err error) {
+// work returns the weights that a token meets, their bytes (all matrices but the embedding, of which a token reads one row), and the bytes
+// of keys and values that a token reads behind a number of others.
+func work(path string, behind int) (weights, bytes, cache float64, err error) {
 	f, err := gguf.Open(path)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	defer f.Close()
+	cache = float64(behind) * 2 * float64(shape.Layers*shape.KVHeads*shape.Dim/shape.Heads) * 2 // f16
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
 		if len(t.Dims) == 2 && t.Name != "token_embd.weight" {
@@ -154,20 +171,22 @@ func work(path string) (weights, bytes float64, err error) {
 			bytes += float64(t.Bytes)
 		}
 	}
-	return weights, bytes, nil
+	return weights, bytes, cache, nil
 }
 
 type machine struct{ peak, bandwidth float64 }
 
-// measureMachine returns the arithmetic peak that belongs to a type and the rate at which a product of one row reads weights.
-func measureMachine(typ string, threads int) machine {
+// measureMachine returns the arithmetic peak that belongs to a type, and the rate at which a product of one row reads as many bytes as
+// the weights that a token meets: of fewer, a cache would keep a larger part.
+func measureMachine(typ string, threads int, weights float64) machine {
 	arithmetic := gemm.S8
 	if typ == "f32" || typ == "f16" || typ == "bf16" {
 		arithmetic = gemm.F32
 	}
 	m := machine{peak: gemm.Peak(arithmetic, threads, nil)}
-	const n, k = 8192, 4096
-	if row == nil {
+	const k = 4096
+	n := int(weights) / (2 * k) &^ 127
+	if row == nil || row.Bytes() < 2*n*k || row.Bytes() > 3*n*k {
 		p, err := gemm.PackB(gemm.Raw(gemm.BF16, make([]byte, 2*n*k), k, n, n, 1), &gemm.Options{})
 		if err != nil {
 			return m
@@ -187,5 +206,5 @@ func measureMachine(typ string, threads int) machine {
 	return m
 }
 
-// row is 67 MB of weights: beyond what a cache holds for long.
+// row is the weight that measureMachine reads.
 var row *gemm.PackedB
