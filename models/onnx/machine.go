@@ -111,6 +111,20 @@ func (r *runner) init(t *Tensor) *value {
 	return v
 }
 
+// prepareLastUses works lastUses out for the graph and those in it, which forks then read at once.
+func (g *Graph) prepareLastUses() {
+	g.lastUses()
+	for _, n := range g.Nodes {
+		for _, a := range n.Attrs {
+			for _, sub := range append(a.Graphs, a.G) {
+				if sub != nil {
+					sub.prepareLastUses()
+				}
+			}
+		}
+	}
+}
+
 // lastUses tells after which node values are no longer read.
 func (g *Graph) lastUses() map[*Node][]string {
 	if g.last != nil {

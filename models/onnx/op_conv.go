@@ -34,31 +34,83 @@ func init() {
 	})
 	register("ConvTranspose", since(1, 11), convTranspose)
 	register("ConvInteger", since(10), func(c *call) {
-		x, w := c.in(0), c.in(1)
-		op := c.convAttrs(x, w)
-		if v := c.opt(2); v != nil {
-			op.XZero = int32(c.int(v))
-		}
-		if v := c.opt(3); v != nil {
-			op.WZero = c.oneZero(v)
-		}
-		c.out(c.emit(op, x, w))
+		c.out(c.integerConv(c.in(0), c.in(1), c.opt(2), c.opt(3)))
 	})
 	register("Col2Im", since(18), col2im)
 }
 
-// oneZero returns a zero point that is one number, or the same number for every channel.
-func (c *call) oneZero(v *value) int32 {
+// oneZero returns a zero point that is known, and one number or the same number for every channel. An absent one is 0.
+func (c *call) oneZero(v *value) (zero int32, ok bool) {
+	if v == nil {
+		return 0, true
+	}
+	if !v.known {
+		return 0, false
+	}
 	l := c.ints(v)
 	for _, z := range l {
 		if z != l[0] {
-			c.fail("zero points of the filter that differ by channel are not supported")
+			return 0, false
 		}
 	}
 	if len(l) == 0 {
-		return 0
+		return 0, true
 	}
-	return int32(l[0])
+	return int32(l[0]), true
+}
+
+// integerConv is the convolution of x - xz and w - wz, exact in 32 bits. The operation takes zero points that are known and the same for
+// all channels; others are taken out of it, with a filter and an image of ones:
+// conv(x - xz, w - wz) = conv(x - xz, w) - wz conv(x - xz, 1), and conv(x - xz, f) = conv(x, f) - xz conv(1, f).
+func (c *call) integerConv(x, w, xz, wz *value) *value {
+	op := c.convAttrs(x, w)
+	xZero, xKnown := c.oneZero(xz)
+	wZero, wKnown := c.oneZero(wz)
+	if xKnown {
+		op.XZero = xZero
+	} else if xz.spec.Elems() != 1 {
+		c.fail("zero point %v of the image, one number is right", xz)
+	}
+	ones := func(d tensor.DType, dims ...int) *value {
+		t := c.alloc(d, dims...)
+		for i := range t.Raw() {
+			t.Raw()[i] = 1
+		}
+		return knownValue(t)
+	}
+	by := func(op conv.Conv, filter *value) *value {
+		y := c.emit(op, x, filter)
+		if xKnown {
+			return y
+		}
+		dims := x.spec.Shape()
+		dims[0] = 1
+		return c.binary(elementwise.Sub, y, c.binary(elementwise.Mul, c.emit(op, ones(x.spec.DType, dims...), filter), c.cast(c.reshape(xz), tensor.I32)))
+	}
+	if wKnown {
+		op.WZero = wZero
+		return by(op, w)
+	}
+	m, groups := w.spec.Dims[0], op.NumGroups()
+	if n := wz.spec.Elems(); n != 1 && n != m || m%groups != 0 {
+		c.fail("zero points %v for %d filters", wz, m)
+	}
+	one := append([]int{groups}, w.spec.Shape()[1:]...)
+	y, sums := by(op, w), by(op, ones(w.spec.DType, one...))
+	// A sum for every group, a zero point for every filter: both broadcast over [N, groups, filters of a group, places].
+	places := 1
+	for _, n := range y.spec.Shape()[2:] {
+		places *= n
+	}
+	n := y.spec.Dims[0]
+	zeros := c.cast(wz, tensor.I32)
+	if wz.spec.Elems() == m {
+		zeros = c.reshape(zeros, 1, groups, m/groups, 1)
+	} else {
+		zeros = c.reshape(zeros)
+	}
+	taken := c.binary(elementwise.Mul, c.reshape(sums, n, groups, 1, places), zeros)
+	return c.reshape(c.binary(elementwise.Sub, c.reshape(y, n, groups, m/groups, places), taken), y.spec.Shape()...)
 }
 
 // spatialInts reads an attribute of one number a spatial dimension.

@@ -38,12 +38,7 @@ func init() {
 		c.out(c.integerProduct(a, b, c.opt(2), c.opt(3)))
 	})
 	register("QLinearMatMul", since(10, 21), func(c *call) {
-		a, b := c.in(0), c.in(3)
-		acc := c.integerProduct(a, b, c.opt(2), c.opt(5))
-		real := c.cast(acc, tensor.F32)
-		real = c.binary(elementwise.Mul, real, c.alongRows(c.cast(c.in(1), tensor.F32), acc))
-		real = c.binary(elementwise.Mul, real, c.cast(c.in(4), tensor.F32))
-		c.out(c.quantize(real, c.cast(c.in(6), tensor.F32), c.opt(7), c.in(7).elem))
+		c.out(c.qlinearMatMul(c.in(0), c.in(1), c.in(2), c.in(3), c.in(4), c.in(5), c.in(6), c.in(7), c.opt(8)))
 	})
 	register("QLinearConv", since(10), qlinearConv)
 }
@@ -149,6 +144,63 @@ func (c *call) dequantize(x, scale, zero *value) *value {
 	return c.cast(c.binary(elementwise.Mul, y, c.cast(s, tensor.F32)), d)
 }
 
+// qlinearMatMul runs as one integer product whose epilogue scales and requantizes, where weights, scales and zero points are known and
+// the weights are symmetric; else in several operations. A bias in floats comes from qdq.
+func (c *call) qlinearMatMul(a, as, az, b, bs, bz, ys, yz, bias *value) *value {
+	if y := c.fusedMatMul(a, as, az, b, bs, bz, ys, yz, bias); y != nil {
+		return y
+	}
+	acc := c.integerProduct(a, b, az, bz)
+	real := c.cast(acc, tensor.F32)
+	real = c.binary(elementwise.Mul, real, c.alongRows(c.cast(as, tensor.F32), acc))
+	real = c.binary(elementwise.Mul, real, c.cast(bs, tensor.F32))
+	if bias != nil {
+		real = c.binary(elementwise.Add, real, bias)
+	}
+	return c.quantize(real, c.cast(ys, tensor.F32), yz, yz.elem)
+}
+
+func (c *call) fusedMatMul(a, as, az, b, bs, bz, ys, yz, bias *value) *value {
+	for _, v := range []*value{as, az, b, bs, bz, ys, yz, bias} {
+		if v != nil && !v.known {
+			return nil
+		}
+	}
+	if a.spec.Rank < 2 || b.spec.Rank != 2 || as.spec.Elems() != 1 || az.spec.Elems() != 1 || ys.spec.Elems() != 1 || yz.spec.Elems() != 1 {
+		return nil
+	}
+	k, n := b.spec.Dims[0], b.spec.Dims[1]
+	zero, uniform := c.oneZero(bz)
+	if b.spec.DType == tensor.U8 {
+		b, zero = c.signed(b), zero-128
+	}
+	if scales := bs.spec.Elems(); !uniform || zero != 0 || scales != 1 && scales != n || a.spec.Dim(-1) != k || bias != nil && bias.spec.Elems() != n {
+		return nil
+	}
+	// What the zero point of A takes away is the same in every row, and goes into the bias.
+	sums := make([]int64, n)
+	weights := c.data(b)
+	if !weights.IsContiguous() {
+		weights = weights.Clone()
+	}
+	for i, w := range tensor.Data[int8](&weights) {
+		sums[i%n] += int64(w)
+	}
+	scale, zeroA := c.scalar(as), float64(c.int(az))
+	scales, biases := make([]float32, n), make([]float32, n)
+	each, extra := c.floats(bs), make([]float32, n)
+	if bias != nil {
+		extra = c.floats(bias)
+	}
+	for j := range n {
+		s := scale * float64(each[j%len(each)])
+		total := float64(extra[j]) - zeroA*float64(sums[j])*s
+		scales[j], biases[j] = float32(s), float32(total)
+	}
+	op := matmul.Op{Out: yz.spec.DType, Epilogue: matmul.Epilogue{ColScale: true, Bias: true, OutScale: float32(c.scalar(ys)), OutZero: int32(c.int(yz))}}
+	return c.emit(op, a, b, c.floatsOf(scales, n), c.floatsOf(biases, n))
+}
+
 // integerProduct is the product of (a - za) and (b - zb), exact in 32 bits. The zero points are taken out of the product:
 // (a - za)(b - zb) = ab - za colsum(b) - rowsum(a) zb + K za zb.
 func (c *call) integerProduct(a, b, za, zb *value) *value {
@@ -250,35 +302,68 @@ func (c *call) alongRows(v, acc *value) *value {
 	return v
 }
 
-// qlinearConv runs as one integer convolution whose epilogue scales and requantizes.
+// qlinearConv runs as one integer convolution whose epilogue scales and requantizes, where scales and zero points are known and each
+// filter has the same zero point. A bias of integers has the scale of the sums; one of floats, which qdq makes, is itself.
 func qlinearConv(c *call) {
-	x, w := c.in(0), c.in(3)
-	xs, ws, ys := c.in(1), c.in(4), c.in(6)
+	x, w, bias := c.in(0), c.in(3), c.opt(8)
+	xs, xz, ws, wz, ys, yz := c.in(1), c.in(2), c.in(4), c.in(5), c.in(6), c.in(7)
 	m := w.spec.Dims[0]
+	if n := ws.spec.Elems(); n != 1 && n != m {
+		c.fail("%d scales for %d filters", n, m)
+	}
+	if bias != nil && (bias.spec.Rank != 1 || bias.spec.Dims[0] != m) {
+		c.fail("biases %v for %d filters", bias, m)
+	}
+	xZero, xKnown := c.oneZero(xz)
+	wZero, wKnown := c.oneZero(wz)
+	if !xKnown || !wKnown || !xs.known || !ws.known || !ys.known || !yz.known || bias != nil && !bias.known {
+		c.out(c.composedConv(x, xs, xz, w, ws, wz, ys, yz, bias))
+		return
+	}
 	op := c.convAttrs(x, w)
-	op.XZero, op.WZero = int32(c.int(c.in(2))), c.oneZero(c.in(5))
-	op.Out = c.in(7).spec.DType
-	op.Epilogue = matmul.Epilogue{ColScale: true, OutZero: int32(c.int(c.in(7))), OutScale: float32(c.scalar(ys))}
+	op.XZero, op.WZero = xZero, wZero
+	op.Out = yz.spec.DType
+	op.Epilogue = matmul.Epilogue{ColScale: true, OutZero: int32(c.int(yz)), OutScale: float32(c.scalar(ys))}
 	scales := make([]float32, m)
 	wv := c.floats(ws)
-	if len(wv) != 1 && len(wv) != m {
-		c.fail("%d scales for %d filters", len(wv), m)
-	}
 	for i := range scales {
 		scales[i] = float32(c.scalar(xs) * float64(wv[i%len(wv)]))
 	}
 	in := []*value{x, w, c.floatsOf(scales, m)}
-	if bias := c.opt(8); bias != nil {
-		bv := c.floats(bias)
-		if len(bv) != m {
-			c.fail("%d biases for %d filters", len(bv), m)
-		}
-		real := make([]float32, m)
+	if bias != nil {
+		real := append([]float32{}, c.floats(bias)...)
 		for i := range real {
-			real[i] = float32(float64(bv[i]) * float64(scales[i]))
+			if bias.spec.DType.IsInt() {
+				real[i] = float32(float64(real[i]) * float64(scales[i]))
+			}
 		}
 		op.Epilogue.Bias = true
 		in = append(in, c.floatsOf(real, m))
 	}
 	c.out(c.emit(op, in...))
+}
+
+// composedConv is qlinearConv in several operations.
+func (c *call) composedConv(x, xs, xz, w, ws, wz, ys, yz, bias *value) *value {
+	acc := c.integerConv(x, w, xz, wz)
+	channel := func(v *value) *value {
+		if v.spec.Elems() == 1 {
+			return c.reshape(v)
+		}
+		dims := identity(int(acc.spec.Rank))
+		for i := range dims {
+			dims[i] = 1
+		}
+		dims[1] = v.spec.Elems()
+		return c.reshape(v, dims...)
+	}
+	if bias != nil && bias.spec.DType.IsInt() {
+		acc = c.binary(elementwise.Add, acc, channel(c.cast(bias, tensor.I32)))
+	}
+	scale := c.binary(elementwise.Mul, c.reshape(c.cast(xs, tensor.F32)), channel(c.cast(ws, tensor.F32)))
+	real := c.binary(elementwise.Mul, c.cast(acc, tensor.F32), scale)
+	if bias != nil && !bias.spec.DType.IsInt() {
+		real = c.binary(elementwise.Add, real, channel(bias))
+	}
+	return c.quantize(real, c.cast(ys, tensor.F32), yz, yz.elem)
 }

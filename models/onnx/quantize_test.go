@@ -192,3 +192,65 @@ func BenchmarkMatMulInteger(b *testing.B) {
 		})
 	}
 }
+
+// Integer convolutions with zero points of every form, known and not, against the definition.
+func TestConvInteger(t *testing.T) {
+	bs, r := cpu(t), rand.New(rand.NewPCG(9, 10))
+	const n, h, w, k = 2, 6, 7, 3
+	for _, groups := range []int{1, 2, 4} {
+		for _, types := range [][2]tensor.DType{{tensor.U8, tensor.I8}, {tensor.U8, tensor.U8}, {tensor.I8, tensor.I8}} {
+			for _, zeros := range []string{"none", "scalar", "channels"} {
+				for fixed := range 4 { // bit 0: weights and their zero points are in the file; bit 1: the image's zero point is
+					channels, filters := 4, 8
+					per := channels / groups
+					in := map[string]tensor.Tensor{"x": bytesOf(r, types[0], n, channels, h, w), "w": bytesOf(r, types[1], filters, per, k, k)}
+					node := &onnx.Node{Op: "ConvInteger", In: []string{"x", "w"}, Out: []string{"y"},
+						Attrs: []onnx.Attr{onnx.IntAttr("group", int64(groups)), onnx.IntsAttr("pads", 1, 0, 1, 2), onnx.IntsAttr("strides", 2, 1)}}
+					xz, wz := int64(0), make([]int64, filters)
+					if zeros != "none" {
+						in["xz"], in["wz"] = bytesOf(r, types[0]), bytesOf(r, types[1])
+						if zeros == "channels" {
+							in["wz"] = bytesOf(r, types[1], filters)
+						}
+						node.In = append(node.In, "xz", "wz")
+						x, v := in["xz"], in["wz"]
+						xz = x.Ints()[0]
+						for i := range wz {
+							wz[i] = v.Ints()[i%v.Elems()]
+						}
+					}
+					file := map[string]bool{"w": fixed&1 == 1, "wz": fixed&1 == 1, "xz": fixed&2 == 2}
+					got := runNode(t, bs, 13, node, in, file)["y"].Tensor
+					x, f := in["x"], in["w"]
+					xv, fv := x.Ints(), f.Ints()
+					oh, ow := (h+2-k)/2+1, w+2-k+1
+					require.Equal(t, []int{n, filters, oh, ow}, got.Shape())
+					var want []int64
+					for b := range n {
+						for m := range filters {
+							for y := range oh {
+								for z := range ow {
+									sum := int64(0)
+									for c := range per {
+										for i := range k {
+											for j := range k {
+												p, q := y*2+i-1, z+j
+												if p < 0 || p >= h || q < 0 || q >= w {
+													continue
+												}
+												at := ((b*channels+m/(filters/groups)*per+c)*h+p)*w + q
+												sum += (xv[at] - xz) * (fv[((m*per+c)*k+i)*k+j] - wz[m])
+											}
+										}
+									}
+									want = append(want, sum)
+								}
+							}
+						}
+					}
+					require.Equal(t, want, got.Ints(), "groups %d %v %s fixed %b", groups, types, zeros, fixed)
+				}
+			}
+		}
+	}
+}

@@ -23,11 +23,15 @@ type Options struct {
 	MaxShapes     int                // graphs kept for different input shapes; 0 means 8
 	Profile       bool               // measure every node of the graph
 	OnNode        func(graph.NodeEvent) error
+	// AsWritten computes operators between DequantizeLinear and QuantizeLinear in floats, as the file says, instead of in integers, whose
+	// results may differ by one step.
+	AsWritten bool
 }
 
 // Session runs a model. One goroutine at a time uses it.
 type Session struct {
 	model   *Model
+	graph   *Graph // the model's, with quantized operators in place
 	opts    Options
 	graphs  map[string]*lowered
 	clock   int
@@ -68,7 +72,11 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 	if err := m.Unsupported(); err != nil {
 		return nil, err
 	}
-	s := &Session{model: m, opts: o, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
+	s := &Session{model: m, graph: m.Graph, opts: o, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
+	if !o.AsWritten {
+		s.graph = m.qdq()
+	}
+	s.graph.prepareLastUses()
 	s.run = s.newRunner()
 	s.run.drop = true
 	s.run.m = &eager{r: s.run, host: o.Backends[len(o.Backends)-1], programs: map[programKey]*eagerProgram{}}
@@ -366,7 +374,7 @@ func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins 
 	if err := g.Err(); err != nil {
 		return nil, fmt.Errorf("onnx: %w", err)
 	}
-	outs, err := r.graph(s.model.Graph, f)
+	outs, err := r.graph(s.graph, f)
 	if err != nil {
 		return nil, err
 	}
@@ -431,7 +439,7 @@ func (s *Session) runEager(ctx context.Context, in map[string]Value) (map[string
 	for name, v := range in {
 		f.values[name] = importValue(v)
 	}
-	outs, err := r.graph(s.model.Graph, f)
+	outs, err := r.graph(s.graph, f)
 	if err != nil {
 		return nil, err
 	}
@@ -444,7 +452,7 @@ func (s *Session) runEager(ctx context.Context, in map[string]Value) (map[string
 
 // Fork returns a session for another goroutine. Weights and what backends made of them are shared.
 func (s *Session) Fork() *Session {
-	f := &Session{model: s.model, opts: s.opts, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
+	f := &Session{model: s.model, graph: s.graph, opts: s.opts, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
 	f.forked = true
 	for t, v := range s.inits {
 		copied := *v

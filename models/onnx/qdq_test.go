@@ -1,0 +1,181 @@
+package onnx
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/backends"
+	_ "github.com/tessera-go/tessera/backends/cpu"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// quantizer writes a model as quantizers of float models do: every operator between DequantizeLinear and QuantizeLinear.
+type quantizer struct {
+	g   *Graph
+	rng *rand.Rand
+}
+
+func (q *quantizer) init(name string, t tensor.Tensor) string {
+	q.g.Inits = append(q.g.Inits, NewTensor(name, t))
+	return name
+}
+
+func (q *quantizer) node(op, out string, attrs []Attr, in ...string) string {
+	q.g.Nodes = append(q.g.Nodes, &Node{Op: op, Name: out, In: in, Out: []string{out}, Attrs: attrs})
+	return out
+}
+
+func byteScalar(d tensor.DType, v int) tensor.Tensor {
+	t := tensor.New(d)
+	t.SetFloats([]float64{float64(v)})
+	return t
+}
+
+// activation quantizes and dequantizes a value.
+func (q *quantizer) activation(name string, d tensor.DType, scale float32, zero int) string {
+	q.init(name+"_s", tensor.Of([]float32{scale}))
+	q.init(name+"_z", byteScalar(d, zero))
+	q.node("QuantizeLinear", name+"_q", nil, name, name+"_s", name+"_z")
+	return q.node("DequantizeLinear", name+"_dq", nil, name+"_q", name+"_s", name+"_z")
+}
+
+// weights are bytes with a scale for each channel of an axis.
+func (q *quantizer) weights(name string, d tensor.DType, axis int, dims ...int) string {
+	w := tensor.New(d, dims...)
+	for i := range w.Raw() {
+		w.Raw()[i] = byte(q.rng.Uint32())
+	}
+	scales, zeros := make([]float32, dims[axis]), tensor.New(d, dims[axis])
+	for i := range scales {
+		scales[i] = 0.002 + q.rng.Float32()/500
+		if d == tensor.U8 {
+			zeros.Raw()[i] = 128
+		}
+	}
+	q.init(name, w)
+	q.init(name+"_s", tensor.Of(scales, len(scales)))
+	q.init(name+"_z", zeros)
+	return q.node("DequantizeLinear", name+"_dq", []Attr{IntAttr("axis", int64(axis))}, name, name+"_s", name+"_z")
+}
+
+// bias is integers with the scale of the sums.
+func (q *quantizer) bias(name string, x string, w string, n int) string {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = q.rng.Int32N(4000) - 2000
+	}
+	find := func(name string) tensor.Tensor {
+		for _, t := range q.g.Inits {
+			if t.Name == name {
+				return t.Data
+			}
+		}
+		panic(name)
+	}
+	xs, ws := find(x+"_s"), find(w+"_s")
+	scales := make([]float32, n)
+	for i := range scales {
+		scales[i] = float32(xs.Floats()[0]) * float32(ws.Floats()[i])
+	}
+	q.init(name, tensor.Of(v, n))
+	q.init(name+"_s", tensor.Of(scales, n))
+	q.init(name+"_z", tensor.New(tensor.I32, n))
+	return q.node("DequantizeLinear", name+"_dq", []Attr{IntAttr("axis", 0)}, name, name+"_s", name+"_z")
+}
+
+// network is a convolution with Relu, a depthwise one, a MatMul and a Gemm.
+func quantizedNetwork(t *testing.T, act, weight tensor.DType) *Model {
+	q := &quantizer{g: &Graph{Inputs: []ValueInfo{Info("x", Float, 2, 3, 9, 10)}}, rng: rand.New(rand.NewPCG(1, uint64(act)+16*uint64(weight)))}
+	lowest, middle := 0, 121
+	if act == tensor.I8 {
+		lowest, middle = -128, -3
+	}
+	x := q.activation("x", act, 0.02, middle)
+	w := q.weights("w1", weight, 0, 8, 3, 3, 3)
+	q.node("Conv", "c1", []Attr{IntsAttr("pads", 1, 1, 1, 1)}, x, w, q.bias("b1", "x", "w1", 8))
+	q.node("Relu", "r1", nil, "c1")
+	x = q.activation("r1", act, 0.03, lowest)
+	q.node("Conv", "c2", []Attr{IntsAttr("pads", 1, 1, 1, 1), IntAttr("group", 8)}, x, q.weights("w2", weight, 0, 8, 1, 3, 3))
+	x = q.activation("c2", act, 0.05, middle)
+	q.init("flat", tensor.Of([]int64{2, -1}, 2))
+	q.node("Reshape", "f", nil, x, "flat")
+	x = q.activation("f", act, 0.05, middle)
+	q.node("MatMul", "m", nil, x, q.weights("w3", weight, 1, 720, 33))
+	x = q.activation("m", act, 0.4, middle)
+	q.node("Gemm", "g", []Attr{IntAttr("transB", 1)}, x, q.weights("w4", weight, 0, 17, 33), q.bias("b4", "m", "w4", 17))
+	q.activation("g", act, 0.7, middle)
+	q.g.Outputs = []ValueInfo{Info("g_dq", Float, 2, 17), Info("r1_q", elemOf(act)), Info("m_q", elemOf(act))}
+	m, err := NewModel(13, q.g)
+	require.NoError(t, err)
+	return m
+}
+
+// Operators between quantized values become integer ones, and give what the model says to one step.
+func TestQDQ(t *testing.T) {
+	b, err := backends.Open("cpu")
+	require.NoError(t, err)
+	defer b.Close()
+	for _, types := range [][2]tensor.DType{{tensor.U8, tensor.I8}, {tensor.U8, tensor.U8}, {tensor.I8, tensor.I8}} {
+		m := quantizedNetwork(t, types[0], types[1])
+		count := map[string]int{}
+		for _, n := range m.qdq().Nodes {
+			count[n.Op]++
+		}
+		require.Equal(t, map[string]int{"QuantizeLinear": 2, "DequantizeLinear": 2, "QLinearConv": 2, "QLinearMatMul": 2, "Reshape": 1}, count)
+		rng := rand.New(rand.NewPCG(3, 4))
+		x := make([]float32, 2*3*9*10)
+		for i := range x {
+			x[i] = rng.Float32()*5 - 2.5
+		}
+		var got [2]map[string]Value
+		for i, exact := range []bool{true, false} {
+			s, err := NewSession(context.Background(), m, Options{Backends: []backends.Backend{b}, AsWritten: exact})
+			require.NoError(t, err)
+			defer s.Close()
+			got[i], err = s.Run(context.Background(), map[string]Value{"x": Of(tensor.Of(x, 2, 3, 9, 10))})
+			require.NoError(t, err)
+			require.Empty(t, s.Eager())
+		}
+		for name, step := range map[string]float64{"r1_q": 1, "m_q": 1, "g_dq": 0.7} {
+			want, is := got[0][name].Tensor, got[1][name].Tensor
+			require.Equal(t, want.Spec, is.Spec)
+			differ, wide := 0, map[float64]bool{}
+			a := is.Floats()
+			for i, v := range want.Floats() {
+				wide[v] = true
+				if d := math.Abs(v - a[i]); d > 1e-6 {
+					// Steps add up: what the last layer is given differs already.
+					require.LessOrEqual(t, d, 1.001*step, "%v %s element %d: %g and %g", types, name, i, v, a[i])
+					differ++
+				}
+			}
+			require.LessOrEqual(t, differ, len(a)/20+1, "%v %s", types, name)
+			require.Greater(t, len(wide), 8, "%s says little", name)
+		}
+	}
+}
+
+// What integers cannot stand for stays in floats.
+func TestQDQLeavesAlone(t *testing.T) {
+	for name, change := range map[string]func(*Graph){
+		"an input that may be replaced":  func(g *Graph) { g.Inputs = append(g.Inputs, Info("w1_s", Float, 8)) },
+		"an output between":              func(g *Graph) { g.Outputs = append(g.Outputs, Info("c1", Float)) },
+		"a Relu that cuts nothing off":   func(g *Graph) { g.Init("r1_z").Data = byteScalar(tensor.U8, 3) },
+		"scales along another axis":      func(g *Graph) { g.Nodes[2].Attrs[0].I = 1 },
+		"a bias with a zero point":       func(g *Graph) { z := g.Init("b1_z").Data; tensor.Data[int32](&z)[0] = 1 },
+		"a scale for each channel of it": func(g *Graph) { g.Init("x_s").Data = tensor.Of([]float32{1, 2, 3}, 3) },
+		"an operator of another domain":  func(g *Graph) { g.Nodes[4].Domain = "other" },
+	} {
+		m := quantizedNetwork(t, tensor.U8, tensor.I8)
+		m.Graph.index()
+		change(m.Graph)
+		m.Graph.index()
+		for _, n := range m.qdq().Nodes {
+			require.False(t, n.Op == "QLinearConv" && n.Name == "c1", name)
+		}
+	}
+}
