@@ -1,0 +1,152 @@
+package conv
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// atEnd copies values to the end of a page that is followed by one that faults.
+func atEnd[T any](t testing.TB, v []T) []T {
+	t.Helper()
+	var zero T
+	size := int(unsafe.Sizeof(zero))
+	b, release, err := mem.Guarded(len(v) * size)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { require.NoError(t, release()) })
+	if len(v) == 0 {
+		return v
+	}
+	out := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(v))
+	copy(out, v)
+	return out
+}
+
+// checkSpec runs a convolution of a type in every instruction set with all operands before unmapped pages, and compares with the definition.
+func checkSpec(t testing.TB, s Spec, act int, seed uint64, threads int) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	ac := actCases[act%len(actCases)]
+	x, w := randomOf(rng, s.N*s.H*s.W*s.C), randomOf(rng, s.C*(s.M/s.Groups)*s.KH*s.KW)
+	if s.Type == Int8 {
+		for i := range x {
+			x[i] = float32(rng.IntN(256)) - float32(map[bool]int{true: 128}[s.Signed])
+		}
+		for i := range w {
+			w[i] = float32(rng.IntN(256+int(seed%2)*254) - 128 - int(seed%2)*127)
+		}
+	}
+	bias, res := randomOf(rng, s.M), randomOf(rng, s.N*s.OH*s.OW*s.M)
+	plain := s
+	plain.Type, plain.Signed, plain.XZero, plain.Tile = F32, false, 0, 0
+	real := x
+	if s.Type == Int8 {
+		real = make([]float32, len(x))
+		for i, v := range x {
+			real[i] = v - float32(s.XZero)
+		}
+	}
+	if s.Depthwise() {
+		res = nil
+	}
+	want, err := oracle(plain, real, w, bias, res, ac.op)
+	require.NoError(t, err)
+	most := 1.0
+	for _, v := range want {
+		most = max(most, math.Abs(v))
+	}
+	args := Args{Y: atEnd(t, make([]float32, len(want))), Bias: atEnd(t, bias), Act: ac.act}
+	if res != nil {
+		args.Residual = atEnd(t, res)
+	}
+	switch s.Type {
+	case F32:
+		args.X = atEnd(t, x)
+	case BF16:
+		half := make([]uint16, len(x))
+		tensor.F32sToBF16(half, x)
+		args.X16 = atEnd(t, half)
+	default:
+		bytes := make([]byte, len(x))
+		for i, v := range x {
+			bytes[i] = byte(int32(v))
+		}
+		args.X8 = atEnd(t, bytes)
+	}
+	for _, isa := range isas() {
+		var f *Filter
+		if s.Type == Int8 {
+			ints := make([]int16, len(w))
+			for i, v := range w {
+				ints[i] = int16(v)
+			}
+			f, err = PackInt(s, ints, isa)
+		} else {
+			f, err = Pack(s, w, nil, isa)
+		}
+		require.NoError(t, err)
+		p, err := NewPlan(f, s, threads)
+		require.NoError(t, err)
+		p.Run(&args)
+		for i, v := range want {
+			if d := math.Abs(v - float64(args.Y[i])); !(d <= 1e-5*most+1e-4) {
+				t.Fatalf("%v %+v %v: element %d is %v, want %v", isa, s, ac.op.Kind, i, args.Y[i], v)
+			}
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
+// specOf makes a spec of some numbers; ok is false where there is no such convolution.
+func specOf(n, h, w, c, m, kh, kw, sh, sw, dh, dw, top, left, groups, form uint8) (Spec, bool) {
+	g := 1 + int(groups)%3
+	s := Spec{N: 1 + int(n)%2, H: 1 + int(h)%12, W: 1 + int(w)%36, C: g * (1 + int(c)%20), M: g * (1 + int(m)%36), KH: 1 + int(kh)%4, KW: 1 + int(kw)%5,
+		SH: 1 + int(sh)%3, SW: 1 + int(sw)%3, DH: 1 + int(dh)%2, DW: 1 + int(dw)%2, Top: int(top) % 4, Left: int(left) % 4, Groups: g}
+	switch form % 8 {
+	case 1:
+		s.Groups, s.M = s.C, s.C
+	case 2:
+		s.Transposed = true
+	case 3:
+		s.Type, s.Signed, s.XZero = Int8, n%3 == 0, int32(h)/2
+	case 4:
+		s.Type = BF16
+	case 5, 6:
+		s.KH, s.KW, s.SH, s.SW, s.Groups, s.Tile = 3, 3, 1, 1, 1, 2*int(form%8-4)
+	}
+	if s.Transposed {
+		s.OH, s.OW = (s.H-1)*s.SH+(s.KH-1)*s.DH+1-s.Top, (s.W-1)*s.SW+(s.KW-1)*s.DW+1-s.Left
+	} else {
+		s.OH, s.OW = (s.H+2*s.Top-(s.KH-1)*s.DH-1)/s.SH+1, (s.W+2*s.Left-(s.KW-1)*s.DW-1)/s.SW+1
+		if s.H+2*s.Top <= (s.KH-1)*s.DH || s.W+2*s.Left <= (s.KW-1)*s.DW {
+			return s, false
+		}
+	}
+	return s, s.OH > 0 && s.OW > 0 && s.Check() == nil
+}
+
+func FuzzConv(f *testing.F) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for range 120 {
+		b := make([]uint8, 16)
+		for i := range b {
+			b[i] = uint8(rng.IntN(256))
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < 16 {
+			return
+		}
+		if s, ok := specOf(b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14]); ok {
+			checkSpec(t, s, int(b[15]), uint64(b[15]), 1+int(b[15])%3)
+		}
+	})
+}
