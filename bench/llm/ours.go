@@ -186,12 +186,12 @@ func measureMachine(typ string, threads int, weights float64) machine {
 	m := machine{peak: gemm.Peak(arithmetic, threads, nil)}
 	const k = 4096
 	n := int(weights) / (2 * k) &^ 127
-	if row == nil || row.Bytes() < 2*n*k || row.Bytes() > 3*n*k {
+	if row == nil || rowColumns != n {
 		p, err := gemm.PackB(gemm.Raw(gemm.BF16, make([]byte, 2*n*k), k, n, n, 1), &gemm.Options{})
 		if err != nil {
 			return m
 		}
-		row = p
+		row, rowColumns = p, n
 	}
 	a, c := make([]float32, k), make([]float32, n)
 	best := time.Hour
@@ -207,4 +207,7 @@ func measureMachine(typ string, threads int, weights float64) machine {
 }
 
 // row is the weight that measureMachine reads.
-var row *gemm.PackedB
+var (
+	row        *gemm.PackedB
+	rowColumns int
+)
