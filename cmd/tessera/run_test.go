@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,4 +92,49 @@ func TestRunMistakes(t *testing.T) {
 	// Where the folder cannot be made, nothing runs either.
 	_, _, err := call(t, "run", "--model", model, "--input", "a="+a, "--input", "b="+a, "--output", filepath.Join(a, "x"))
 	require.Equal(t, 1, cli.ExitCode(err))
+}
+
+// Convolutions run as products on the accelerators, and give what the CPU gives to the accuracy of their number formats.
+func TestConvolutionsOnAccelerators(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	random := func(name string, scale float32, dims ...int) *onnx.Tensor {
+		x := tensor.New(tensor.F32, dims...)
+		for i := range tensor.Data[float32](&x) {
+			tensor.Data[float32](&x)[i] = scale * float32(r.NormFloat64())
+		}
+		return onnx.NewTensor(name, x)
+	}
+	model := save(t, &onnx.Graph{Inputs: []onnx.ValueInfo{onnx.Info("x", onnx.Float, 1, 64, 30, 30)},
+		Inits: []*onnx.Tensor{random("w1", 0.05, 256, 64, 3, 3), random("b1", 0.1, 256), random("w2", 0.06, 256, 256, 1, 1), random("b2", 0.1, 256)},
+		Nodes: []*onnx.Node{
+			{Op: "Conv", Name: "three", In: []string{"x", "w1", "b1"}, Out: []string{"a"}, Attrs: []onnx.Attr{onnx.IntsAttr("pads", 1, 1, 1, 1)}},
+			{Op: "Relu", In: []string{"a"}, Out: []string{"b"}},
+			{Op: "Conv", Name: "one", In: []string{"b", "w2", "b2"}, Out: []string{"y"}, Attrs: []onnx.Attr{onnx.IntsAttr("strides", 2, 2)}}},
+		Outputs: []onnx.ValueInfo{onnx.Info("y", onnx.Float, 1, 256, 15, 15)}})
+	x := npyFile(t, random("", 1, 1, 64, 30, 30).Data)
+	run := func(backend string) ([]float64, map[string]any) {
+		dir := t.TempDir()
+		doc := jsonOf(t, "run", "--model", model, "--input", "x="+x, "--output", dir, "--backend", backend)
+		y, err := readNPY(filepath.Join(dir, "y.npy"))
+		require.NoError(t, err)
+		return y.Floats(), doc["report"].(map[string]any)
+	}
+	want, _ := run("cpu")
+	top := 0.0
+	for _, v := range want {
+		top = max(top, math.Abs(v))
+	}
+	for backend, tol := range map[string]float64{"xdna": 0.01, "xdna2": 0.02, "xdna2:precision=int8": 0.05, "aie": 0.001} {
+		got, report := run(backend)
+		first := report["backends"].([]any)[0].(map[string]any)
+		require.Equal(t, 2.0, first["products"], "%s: %v", backend, report)
+		require.Positive(t, first["simulated_seconds"])
+		worst := 0.0
+		for i, v := range want {
+			worst = max(worst, math.Abs(got[i]-v)/top)
+		}
+		t.Logf("%s: %.1e of the largest", backend, worst)
+		require.Less(t, worst, tol, backend)
+		require.Positive(t, worst, "%s computes in f32", backend)
+	}
 }
