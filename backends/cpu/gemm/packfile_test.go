@@ -70,16 +70,23 @@ func TestPackedFileDamage(t *testing.T) {
 }
 
 func FuzzViewPackedB(f *testing.F) {
-	_, data := packedFile(f, S8, 5, 9)
-	f.Add(data)
-	f.Add(data[:100])
+	for _, typ := range []Type{F32, BF16, F16, S8} {
+		_, data := packedFile(f, typ, 5, 9)
+		f.Add(data)
+		f.Add(data[:100])
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := ViewPackedB(data, true)
 		if err != nil {
 			return
 		}
 		k, n := p.Dims()
-		if p.f.elem == F32 && k*n < 1<<16 {
+		if k > 1<<10 || n > 1<<10 {
+			return
+		}
+		if p.Type() == S8 {
+			require.NoError(t, MulPacked(Of(make([]int32, n), 1, n), Of(make([]int8, k), 1, k), p, nil))
+		} else {
 			require.NoError(t, MulPacked(Of(make([]float32, n), 1, n), Of(make([]float32, k), 1, k), p, nil))
 		}
 	})
