@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/tessera-go/tessera/models/llm"
 	"github.com/tessera-go/tessera/models/llm/llmtest"
 	"github.com/tessera-go/tessera/models/sample"
+	"github.com/tessera-go/tessera/ops"
 )
 
 func oracle(t testing.TB) map[string]json.RawMessage {
@@ -42,6 +44,14 @@ func prompt() (ids []int32) {
 	return ids
 }
 
+// worst returns the largest difference of two vectors.
+func worst(a, b []float32) (d float64) {
+	for i := range a {
+		d = max(d, math.Abs(float64(a[i])-float64(b[i])))
+	}
+	return d
+}
+
 // Every architecture gives the probabilities that llama.cpp gives: testdata/llama_oracle.c says how they were made.
 func TestArchitecturesAgainstLlamaCpp(t *testing.T) {
 	expected := oracle(t)
@@ -56,10 +66,14 @@ func TestArchitecturesAgainstLlamaCpp(t *testing.T) {
 				require.NoError(t, json.Unmarshal(expected[name], &want))
 				got, err := m.EmbedIDs(context.Background(), ids, llm.EmbedOptions{})
 				require.NoError(t, err)
-				require.Len(t, got, len(want))
-				for i := range want {
-					require.InDelta(t, want[i], got[i], 5e-3)
-				}
+				require.InDeltaSlice(t, want, got, 1e-3)
+				// The model's GELU is that of the error function. llama.cpp takes the tanh form from a table in half precision: with that form the vectors
+				// are nearer, and what remains is the table's rounding.
+				llm.SetActivation(t, "bert", ops.GELUTanh)
+				nearer, err := random(t, cases[name], llm.Options{}).EmbedIDs(context.Background(), ids, llm.EmbedOptions{})
+				require.NoError(t, err)
+				require.InDeltaSlice(t, want, nearer, 2.5e-4)
+				require.Less(t, worst(want, nearer), worst(want, got))
 				return
 			}
 			var want [][][2]float64
