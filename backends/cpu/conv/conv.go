@@ -120,8 +120,8 @@ func (s *Spec) Check() error {
 	case s.Type == Int8 && (s.XZero < lo || s.XZero > hi):
 		return fmt.Errorf("conv: zero point %d, %d to %d is right", s.XZero, lo, hi)
 	}
-	if s.Tile != 0 && (s.Tile != 2 && s.Tile != 4 || !s.winograd()) {
-		return fmt.Errorf("conv: Winograd's algorithm for %+v: 3x3 filters, strides and groups of 1, tiles of 2 or 4 are right", *s)
+	if _, ok := s.form(s.Tile); s.Tile != 0 && !ok {
+		return fmt.Errorf("conv: Winograd's algorithm for %+v: strides and groups of 1, and filters of 3x3 with tiles of 2 or 4, or of 1x3 or 1x5 with tiles of 4 are right", *s)
 	}
 	return nil
 }

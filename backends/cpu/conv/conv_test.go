@@ -205,12 +205,24 @@ func winogradCases() []Spec {
 	var list []Spec
 	add := func(s Spec) {
 		for _, s.Tile = range []int{2, 4} {
-			list = append(list, s)
+			if _, ok := s.form(s.Tile); ok {
+				list = append(list, s)
+			}
 		}
 	}
 	for _, s := range cases() {
-		if s.winograd() {
-			add(s)
+		add(s)
+	}
+	for _, k := range []int{3, 5} { // lines
+		for _, w := range []int{5, 8, 30} {
+			for _, d := range []int{1, 2} {
+				for _, c := range []int{3, 16, 25} {
+					s := Spec{N: 2, H: 1 + c%3, W: w, C: c, M: 2*c - 1, KH: 1, KW: k, SH: 1, SW: 1, DH: 1, DW: d, Left: d, Groups: 1}
+					if s.OH, s.OW = s.H, w+2*d-(k-1)*d; s.OW > 0 {
+						add(s)
+					}
+				}
+			}
 		}
 	}
 	for _, d := range []int{1, 2, 3, 5} {
@@ -419,6 +431,10 @@ func TestNoAllocation(t *testing.T) {
 
 func BenchmarkConv(b *testing.B) {
 	for _, s := range []Spec{
+		{N: 1, H: 1, W: 256, C: 512, M: 512, KH: 1, KW: 5},
+		{N: 1, H: 1, W: 256, C: 512, M: 512, KH: 1, KW: 5, Tile: 4},
+		{N: 8, H: 1, W: 256, C: 512, M: 512, KH: 1, KW: 5, Tile: 4},
+		{N: 1, H: 1, W: 256, C: 512, M: 512, KH: 1, KW: 3, Tile: 4},
 		{N: 1, H: 160, W: 160, C: 64, M: 64, KH: 3, KW: 3, Tile: 2},
 		{N: 1, H: 160, W: 160, C: 64, M: 64, KH: 3, KW: 3, Tile: 4},
 		{N: 1, H: 160, W: 160, C: 128, M: 128, KH: 3, KW: 3},

@@ -120,6 +120,8 @@ func specOf(n, h, w, c, m, kh, kw, sh, sw, dh, dw, top, left, groups, form uint8
 		s.Type = BF16
 	case 5, 6:
 		s.KH, s.KW, s.SH, s.SW, s.Groups, s.Tile = 3, 3, 1, 1, 1, 2*int(form%8-4)
+	case 7:
+		s.KH, s.KW, s.SH, s.SW, s.Groups, s.Tile = 1, 3+2*(s.KW%2), 1, 1, 1, 4
 	}
 	if s.Transposed {
 		s.OH, s.OW = (s.H-1)*s.SH+(s.KH-1)*s.DH+1-s.Top, (s.W-1)*s.SW+(s.KW-1)*s.DW+1-s.Left

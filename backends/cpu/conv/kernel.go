@@ -115,6 +115,8 @@ type kernels struct {
 	rows    map[[3]int]func(*row) // by taps of a row, stride and pixels at a time
 	input   [7]func(*transform)   // of Winograd's algorithm, by pixels of a tile; nil: in Go
 	output  [7]func(*inverse)
+	lineIn  [9]func(*transform)
+	lineOut [9]func(*inverse)
 }
 
 // kernelsOf returns the best kernels of a kind that an instruction set allows.

@@ -7,15 +7,16 @@ import (
 	"github.com/tessera-go/tessera/internal/par"
 )
 
-// winograd runs a 3x3 convolution of stride 1 by Winograd's algorithm: tiles of pixels that overlap by two are transformed to frequencies,
-// each frequency of all tiles is a product with the transformed filters, and the sums are transformed back to the Spec.Tile x Spec.Tile
-// pixels in the middle. A tile of 4 takes 36 multiply-adds where the definition takes 144, one of 2 takes 16 for 36.
+// winograd runs a 3x3 convolution of stride 1, or one along lines of 3 or 5 taps, by Winograd's algorithm: tiles of pixels that overlap by
+// what the taps reach are transformed to frequencies, each frequency of all tiles is a product with the transformed filters, and the sums
+// are transformed back to the Spec.Tile x Spec.Tile (on lines, Spec.Tile) pixels in the middle. For 3x3, a tile of 4 takes 36 multiply-adds
+// where the definition takes 144, one of 2 takes 16 for 36; on lines, a tile of 4 takes 6 for 12 and 8 for 20.
 //
 // A job takes some tiles through all three steps, a panel of output channels at a time, so that frequencies stay in L2 and the filters
 // stream past once a job. A dilated convolution is one on each of the grids of pixels that its taps can meet.
 type winograd struct {
-	p      *Plan
-	t      int // pixels of a tile in each direction, borders included
+	p *Plan
+	form
 	tiles  []origin
 	total  int // tiles of all images
 	block  int // tiles of a job
@@ -25,6 +26,25 @@ type winograd struct {
 	zeros  []float32
 	args   *Args
 	worker []winogradScratch
+}
+
+// form is the shape of tiles: of the pixels that they read, and of those that they compute.
+type form struct{ ty, tx, my, mx int }
+
+func (f form) freqs() int { return f.ty * f.tx }
+
+// form returns the tiles of the algorithm for tiles of m pixels in each direction; ok is false where it does not take the convolution.
+func (s *Spec) form(m int) (f form, ok bool) {
+	if s.SH != 1 || s.SW != 1 || s.Groups != 1 || s.Transposed {
+		return form{}, false
+	}
+	switch {
+	case s.KH == 3 && s.KW == 3 && (m == 2 || m == 4):
+		return form{m + 2, m + 2, m, m}, true
+	case s.KH == 1 && (s.KW == 3 || s.KW == 5) && m == 4:
+		return form{1, m + s.KW - 1, 1, m}, true
+	}
+	return form{}, false
 }
 
 // origin is the first output pixel of a tile.
@@ -53,18 +73,13 @@ const winogradLeast = 12
 // winogradFloats is the size of the frequencies of a job, in and out: most of a small L2. Speed is flat from half to twice of it.
 const winogradFloats = 192 << 10
 
-// Winograd reports whether the convolution has the form that the algorithm takes.
-func (s *Spec) winograd() bool {
-	return s.KH == 3 && s.KW == 3 && s.SH == 1 && s.SW == 1 && s.Groups == 1 && !s.Transposed
-}
-
 // BestTile returns the Tile with which a convolution is fastest: 0, 2 or 4. It depends on nothing but the sizes.
 //
 // The estimate counts multiply-adds a pair of an input and an output channel. Products take one a frequency and tile, but no less than
 // reading the filters, which come from beyond L2 once for every block of tiles. The transforms of a frequency take about as long as
 // transformCost of them a channel.
 func (s *Spec) BestTile() int {
-	if !s.winograd() || s.C < winogradLeast || s.M < winogradLeast {
+	if s.C < winogradLeast || s.M < winogradLeast {
 		return 0
 	}
 	const (
@@ -72,11 +87,14 @@ func (s *Spec) BestTile() int {
 		readCost      = 20   // of a float from memory
 		better        = 0.85 // larger filters must pay
 	)
-	best, cost := 0, 9*max(float64(s.N)*float64(s.OH)*float64(s.OW), readCost)
+	best, cost := 0, float64(s.KH*s.KW)*max(float64(s.N)*float64(s.OH)*float64(s.OW), readCost)
 	for _, m := range []int{2, 4} {
-		f := float64((m + 2) * (m + 2))
-		tiles := float64(s.N) * float64(s.tilesOf(m))
-		c := f * (max(tiles, readCost*math.Ceil(tiles/float64(s.winogradBlock(m)))) + tiles*transformCost*(1/float64(s.C)+1/float64(s.M)))
+		f, ok := s.form(m)
+		if !ok {
+			continue
+		}
+		tiles := float64(s.N) * float64(s.tilesOf(f))
+		c := float64(f.freqs()) * (max(tiles, readCost*math.Ceil(tiles/float64(s.winogradBlock(f)))) + tiles*transformCost*(1/float64(s.C)+1/float64(s.M)))
 		if c < better*cost {
 			best, cost = m, c
 		}
@@ -85,21 +103,21 @@ func (s *Spec) BestTile() int {
 }
 
 // tilesOf returns the tiles of an image.
-func (s *Spec) tilesOf(m int) int {
-	along := func(n, dilation int) int {
+func (s *Spec) tilesOf(f form) int {
+	along := func(n, dilation, m int) int {
 		count := 0
 		for r := range min(dilation, n) {
 			count += ceilDiv(ceilDiv(n-r, dilation), m)
 		}
 		return count
 	}
-	return along(s.OH, s.DH) * along(s.OW, s.DW)
+	return along(s.OH, s.DH, f.my) * along(s.OW, s.DW, f.mx)
 }
 
 // winogradBlock returns how many tiles a job has at most.
-func (s *Spec) winogradBlock(m int) int {
+func (s *Spec) winogradBlock(f form) int {
 	const least = 14 // the rows of the highest kernel
-	return max(winogradFloats/((m+2)*(m+2)*(s.winogradRow()+32))/least, 1) * least
+	return max(winogradFloats/(f.freqs()*(s.winogradRow()+32))/least, 1) * least
 }
 
 // winogradRow returns the floats between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
@@ -114,9 +132,9 @@ func (s *Spec) winogradRow() int {
 // packWinograd transforms and packs a filter as [panel][frequency][C][channels of a panel].
 func packWinograd(f *Filter, w, scale []float32) {
 	s := &f.spec
-	t := s.Tile + 2
-	nr := f.k.nr
-	f.alloc(ceilDiv(s.M, nr) * nr * t * t * s.C)
+	fm, _ := s.form(s.Tile)
+	nr, taps := f.k.nr, s.KH*s.KW
+	f.alloc(ceilDiv(s.M, nr) * nr * fm.freqs() * s.C)
 	for o := range s.M {
 		panel, j := o/nr, o%nr
 		width := f.k.width(s.M - panel*nr)
@@ -124,32 +142,63 @@ func packWinograd(f *Filter, w, scale []float32) {
 		if scale != nil {
 			factor = float64(scale[o])
 		}
-		out := f.data[panel*nr*t*t*s.C:]
+		out := f.data[panel*nr*fm.freqs()*s.C:]
 		for c := range s.C {
-			g := (*[9]float32)(w[(o*s.C+c)*9:])
-			var rows [3][6]float64
-			for x := range rows {
-				rows[x] = filterFrequencies(t, float64(g[x])*factor, float64(g[3+x])*factor, float64(g[6+x])*factor)
-			}
+			g := w[(o*s.C+c)*taps:][:taps]
 			at := c*width + j
-			for i := range t {
-				line := filterFrequencies(t, rows[0][i], rows[1][i], rows[2][i])
-				for _, v := range line[:t] {
-					out[at] = float32(v)
+			put := func(line []float64) {
+				for _, v := range line {
+					out[at] = float32(v * factor)
 					at += s.C * width
+				}
+			}
+			switch {
+			case fm.tx == 8:
+				line := frequencies8(g)
+				put(line[:])
+			case fm.ty == 1:
+				line := filterFrequencies(6, float64(g[0]), float64(g[1]), float64(g[2]))
+				put(line[:])
+			default:
+				var rows [3][6]float64
+				for x := range rows {
+					rows[x] = filterFrequencies(fm.ty, float64(g[x]), float64(g[3+x]), float64(g[6+x]))
+				}
+				for i := range fm.ty {
+					line := filterFrequencies(fm.tx, rows[0][i], rows[1][i], rows[2][i])
+					put(line[:fm.tx])
 				}
 			}
 		}
 	}
 }
 
-// The points of the transforms of 6 are 0, a, -a, b, -b and infinity, of those of 4 they are 0, 1, -1 and infinity: see _gen/winograd.go.
+// The points of the transforms of 6 are 0, a, -a, b, -b and infinity, of those of 4 they are 0, 1, -1 and infinity, of those of 8 they are 0,
+// 1/2, -1/2, 1, -1, 2, -2 and infinity: see _gen/winograd.go.
 const (
 	pointA  = 5.0 / 8
 	pointB  = 3.0 / 2
 	pointA2 = pointA * pointA
 	pointB2 = pointB * pointB
 )
+
+// frequencies8 transforms five taps.
+func frequencies8(g []float32) [8]float64 {
+	at := func(p float64) float64 {
+		v := 0.0
+		for i := len(g) - 1; i >= 0; i-- {
+			v = v*p + float64(g[i])
+		}
+		return v
+	}
+	// What is divided by is the product of the differences to the other points.
+	const (
+		half = 2 * (1. / 4) * (1./4 - 1) * (1./4 - 4)
+		one  = 2 * (1 - 1./4) * (1 - 4)
+		two  = 2 * 4 * (4 - 1./4) * (4 - 1)
+	)
+	return [8]float64{-float64(g[0]), at(0.5) / half, at(-0.5) / half, at(1) / one, at(-1) / one, at(2) / two, at(-2) / two, float64(g[4])}
+}
 
 // filterFrequencies transforms three taps.
 func filterFrequencies(t int, x, y, z float64) [6]float64 {
@@ -167,11 +216,12 @@ func filterFrequencies(t int, x, y, z float64) [6]float64 {
 
 func newWinograd(p *Plan) *winograd {
 	s := &p.s
-	w := &winograd{p: p, t: s.Tile + 2, row: s.winogradRow(), zeros: alignedFloats(s.C + 16)}
+	fm, _ := s.form(s.Tile)
+	w := &winograd{p: p, form: fm, row: s.winogradRow(), zeros: alignedFloats(s.C + 16)}
 	for ry := range min(s.DH, s.OH) {
-		for y := ry; y < s.OH; y += s.Tile * s.DH {
+		for y := ry; y < s.OH; y += w.my * s.DH {
 			for rx := range min(s.DW, s.OW) {
-				for x := rx; x < s.OW; x += s.Tile * s.DW {
+				for x := rx; x < s.OW; x += w.mx * s.DW {
 					w.tiles = append(w.tiles, origin{y, x})
 				}
 			}
@@ -180,7 +230,7 @@ func newWinograd(p *Plan) *winograd {
 	w.total = s.N * len(w.tiles)
 	workers := par.Workers(p.threads, 1<<30)
 	panels := ceilDiv(s.M, p.k.nr)
-	w.block, w.cuts = s.winogradBlock(s.Tile), 1
+	w.block, w.cuts = s.winogradBlock(fm), 1
 	if w.blocks = ceilDiv(w.total, w.block); w.blocks%workers != 0 {
 		even := ceilDiv(w.blocks, workers) * workers
 		switch {
@@ -243,7 +293,7 @@ func (w *winograd) Do(worker, job int) {
 }
 
 func (sc *winogradScratch) prepare(w *winograd) {
-	s, a, freqs := &w.p.s, w.args, w.t*w.t
+	s, a, freqs := &w.p.s, w.args, w.freqs()
 	if sc.v == nil {
 		sc.v = alignedFloats(freqs*w.block*w.row + 16)
 		sc.m = alignedFloats(freqs*w.block*w.p.k.nr + 16)
@@ -258,7 +308,7 @@ func (sc *winogradScratch) prepare(w *winograd) {
 		sc.load = alignedFloats(freqs*w.row + 16)
 	}
 	if a.Store != nil && sc.keep == nil {
-		sc.keep = alignedFloats(s.Tile*s.Tile*w.block*s.M + 16)
+		sc.keep = alignedFloats(w.my*w.mx*w.block*s.M + 16)
 	}
 	sc.in.tmp, sc.out.tmp = unsafe.Pointer(&sc.tmp[0]), unsafe.Pointer(&sc.tmp[0])
 	sc.in.src = unsafe.Pointer(&sc.src)
@@ -269,11 +319,11 @@ func (w *winograd) forward(sc *winogradScratch, i, at int) {
 	s, a := &w.p.s, w.args
 	image, o := at/len(w.tiles), w.tiles[at%len(w.tiles)]
 	zero := unsafe.Pointer(&w.zeros[0])
-	for dy := range w.t {
+	for dy := range w.ty {
 		y := o.y - s.Top + dy*s.DH
-		for dx := range w.t {
+		for dx := range w.tx {
 			x := o.x - s.Left + dx*s.DW
-			p := &sc.src[dy*w.t+dx]
+			p := &sc.src[dy*w.tx+dx]
 			if y < 0 || y >= s.H || x < 0 || x >= s.W {
 				*p = zero
 				continue
@@ -283,33 +333,32 @@ func (w *winograd) forward(sc *winogradScratch, i, at int) {
 				*p = unsafe.Pointer(&a.X[from])
 				continue
 			}
-			pixel := sc.load[(dy*w.t+dx)*w.row:][:s.C]
+			pixel := sc.load[(dy*w.tx+dx)*w.row:][:s.C]
 			a.Load(pixel, from)
 			*p = unsafe.Pointer(&pixel[0])
 		}
 	}
 	sc.in.dst, sc.in.step = unsafe.Pointer(&sc.v[i*w.row]), w.block*w.row*4
-	w.p.k.transform(&sc.in, w.t, s.C)
+	w.p.k.transform(&sc.in, w.form, s.C)
 }
 
 // targets sets where the pixels of the tiles go.
 func (w *winograd) targets(sc *winogradScratch, first, n int) {
 	s, a := &w.p.s, w.args
 	sink := unsafe.Pointer(&sc.sink[0])
-	m := s.Tile
 	for i := range n {
 		image, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
-		for dy := range m {
+		for dy := range w.my {
 			y := o.y + dy*s.DH
-			for dx := range m {
-				x, j := o.x+dx*s.DW, dy*m+dx
+			for dx := range w.mx {
+				x, j := o.x+dx*s.DW, dy*w.mx+dx
 				to, res := sink, sink
 				if y < s.OH && x < s.OW {
 					at := ((image*s.OH+y)*s.OW + x) * s.M
 					if a.Store == nil {
 						to = unsafe.Pointer(&a.Y[at])
 					} else {
-						to = unsafe.Pointer(&sc.keep[(i*m*m+j)*s.M])
+						to = unsafe.Pointer(&sc.keep[(i*w.my*w.mx+j)*s.M])
 					}
 					if a.Residual != nil {
 						res = unsafe.Pointer(&a.Residual[at])
@@ -328,7 +377,7 @@ func (w *winograd) targets(sc *winogradScratch, first, n int) {
 func (w *winograd) products(sc *winogradScratch, pn, n int) {
 	s, k, f := &w.p.s, w.p.k, w.p.f
 	t := &sc.t
-	freqs := w.t * w.t
+	freqs := w.freqs()
 	live := min(s.M-pn*k.nr, k.nr)
 	width := k.width(live)
 	kernels := k.wide
@@ -368,17 +417,17 @@ func (w *winograd) backward(sc *winogradScratch, pn, n int) {
 		if a.Residual != nil {
 			v.res = unsafe.Pointer(&sc.res[i])
 		}
-		k.inverse(v, w.t, live)
+		k.inverse(v, w.form, live)
 	}
 }
 
 // post hands on the pixels of the tiles.
 func (w *winograd) post(sc *winogradScratch, first, n int) {
-	s, a, m := &w.p.s, w.args, w.p.s.Tile
+	s, a := &w.p.s, w.args
 	for i := range n {
 		image, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
-		for dy := range m {
-			for dx := range m {
+		for dy := range w.my {
+			for dx := range w.mx {
 				y, x := o.y+dy*s.DH, o.x+dx*s.DW
 				if y >= s.OH || x >= s.OW {
 					continue
@@ -388,7 +437,7 @@ func (w *winograd) post(sc *winogradScratch, first, n int) {
 				if a.Store == nil {
 					pixel = a.Y[at : at+s.M]
 				} else {
-					pixel = sc.keep[(i*m*m+dy*m+dx)*s.M:][:s.M]
+					pixel = sc.keep[((i*w.my+dy)*w.mx+dx)*s.M:][:s.M]
 				}
 				if a.Post != nil {
 					a.Post(at, pixel)
@@ -401,7 +450,7 @@ func (w *winograd) post(sc *winogradScratch, first, n int) {
 	}
 }
 
-// transform is what an input transform is called with: n channels of the T x T pixels at src. Frequency f goes to dst + f step. Whole
+// transform is what an input transform is called with: n channels of the T x T, or T, pixels at src. Frequency f goes to dst + f step. Whole
 // vectors are written; tmp has room for T x T vectors. Kernels change n.
 type transform struct {
 	src  unsafe.Pointer // *[T * T]unsafe.Pointer
@@ -412,7 +461,7 @@ type transform struct {
 }
 
 // inverse is what an output transform is called with: n channels of the frequencies at src, step bytes apart, give the pixels at dst,
-// (T - 2) x (T - 2) of them, each off bytes behind its pointer, as those of the residual res, if there is one. The epilogue is that of
+// (T - 2) x (T - 2) of them, or 4 of a line, each off bytes behind its pointer, as those of the residual res, if there is one. The epilogue is that of
 // a tile. Kernels change n.
 type inverse struct {
 	src  unsafe.Pointer
@@ -430,30 +479,38 @@ type inverse struct {
 	s, t float32
 }
 
-// transform runs the kernel for tiles of t, and for channels that fill no block its twin in Go.
-func (k *kernels) transform(p *transform, t, n int) {
+// transform runs the kernel for a form of tiles, and for channels that fill no block its twin in Go.
+func (k *kernels) transform(p *transform, fm form, n int) {
+	f, twin := k.input[fm.ty], inputGo
+	if fm.ty == 1 {
+		f, twin = k.lineIn[fm.tx], lineInGo
+	}
 	whole := n - n%k.block
-	if f := k.input[t]; f != nil && whole > 0 {
+	if f != nil && whole > 0 {
 		p.n = whole
 		f(p)
 	} else {
 		whole = 0
 	}
 	for c := whole; c < n; c++ {
-		inputGo(p, t, 4*c)
+		twin(p, fm.tx, 4*c)
 	}
 }
 
-func (k *kernels) inverse(p *inverse, t, n int) {
+func (k *kernels) inverse(p *inverse, fm form, n int) {
+	f, twin := k.output[fm.ty], outputGo
+	if fm.ty == 1 {
+		f, twin = k.lineOut[fm.tx], lineOutGo
+	}
 	whole := n - n%k.block
-	if f := k.output[t]; f != nil && whole > 0 {
+	if f != nil && whole > 0 {
 		p.n = whole
 		f(p)
 	} else {
 		whole = 0
 	}
 	for c := whole; c < n; c++ {
-		outputGo(p, t, 4*c)
+		twin(p, fm.tx, 4*c)
 	}
 }
 
@@ -477,6 +534,60 @@ func inputGo(p *transform, t, off int) {
 		for j := range t {
 			*at(p.dst, (i*t+j)*p.step+off) = x[j]
 		}
+	}
+}
+
+// lineInGo transforms the channel at some bytes of a line.
+func lineInGo(p *transform, t, off int) {
+	src := unsafe.Slice((*unsafe.Pointer)(p.src), t)
+	var x [8]float32
+	for i := range t {
+		x[i] = *at(src[i], off)
+	}
+	if t == 6 {
+		forward((*[6]float32)(x[:]), t)
+	} else {
+		x = forward8(&x)
+	}
+	for i := range t {
+		*at(p.dst, i*p.step+off) = x[i]
+	}
+}
+
+func forward8(x *[8]float32) [8]float32 {
+	const all = 1./4 + 1 + 4
+	pair := func(sum, product, point float32) (float32, float32) {
+		even, odd := x[6]-sum*x[4]+product*x[2], x[5]-sum*x[3]+product*x[1]
+		return even + point*odd, even - point*odd
+	}
+	var z [8]float32
+	z[0], z[7] = x[6]-all*x[4]+all*x[2]-x[0], x[7]-all*x[5]+all*x[3]-x[1]
+	z[1], z[2] = pair(1+4, 4, 1./2)
+	z[3], z[4] = pair(1./4+4, 1, 1)
+	z[5], z[6] = pair(1./4+1, 1./4, 2)
+	return z
+}
+
+// lineOutGo transforms the channel at some bytes back to four pixels of a line.
+func lineOutGo(p *inverse, t, off int) {
+	dst := unsafe.Slice((*unsafe.Pointer)(p.dst), 4)
+	var x [8]float32
+	for i := range t {
+		x[i] = *at(p.src, i*p.step+off)
+	}
+	if t == 6 {
+		backward((*[6]float32)(x[:]), t)
+	} else {
+		a, b, c := x[1]+x[2], x[3]+x[4], x[5]+x[6]
+		d, e, f := x[1]-x[2], x[3]-x[4], x[5]-x[6]
+		x[0], x[1], x[2], x[3] = x[0]+a+b+c, d/2+e+2*f, a/4+b+4*c, x[7]+d/8+e+8*f
+	}
+	for i := range 4 {
+		v := x[i] + *at(p.init, off)
+		if p.res != nil {
+			v += *at(unsafe.Slice((*unsafe.Pointer)(p.res), 4)[i], p.off+off)
+		}
+		*at(dst[i], p.off+off) = finish(v, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
 	}
 }
 

@@ -24,6 +24,26 @@ func winogradInputAVX512x6(p *transform)
 //go:noescape
 func winogradOutputAVX512x6(p *inverse)
 
+// lineInputAVX512x6 transforms a line of 6 pixels.
+//
+//go:noescape
+func lineInputAVX512x6(p *transform)
+
+// lineOutputAVX512x6 transforms 6 frequencies to a line of 4 pixels.
+//
+//go:noescape
+func lineOutputAVX512x6(p *inverse)
+
+// lineInputAVX512x8 transforms a line of 8 pixels.
+//
+//go:noescape
+func lineInputAVX512x8(p *transform)
+
+// lineOutputAVX512x8 transforms 8 frequencies to a line of 4 pixels.
+//
+//go:noescape
+func lineOutputAVX512x8(p *inverse)
+
 // winogradInputAVX2x4 transforms 4 x 4 pixels.
 //
 //go:noescape
@@ -43,3 +63,23 @@ func winogradInputAVX2x6(p *transform)
 //
 //go:noescape
 func winogradOutputAVX2x6(p *inverse)
+
+// lineInputAVX2x6 transforms a line of 6 pixels.
+//
+//go:noescape
+func lineInputAVX2x6(p *transform)
+
+// lineOutputAVX2x6 transforms 6 frequencies to a line of 4 pixels.
+//
+//go:noescape
+func lineOutputAVX2x6(p *inverse)
+
+// lineInputAVX2x8 transforms a line of 8 pixels.
+//
+//go:noescape
+func lineInputAVX2x8(p *transform)
+
+// lineOutputAVX2x8 transforms 8 frequencies to a line of 4 pixels.
+//
+//go:noescape
+func lineOutputAVX2x8(p *inverse)

@@ -12,6 +12,13 @@ const (
 	pointB = 3.0 / 2
 )
 
+// The points of the transforms of 8 are 0, 1/2, -1/2, 1, -1, 2, -2 and infinity.
+const (
+	point1 = 1.0 / 2
+	point2 = 1.0
+	point3 = 2.0
+)
+
 // Offsets of the fields of transform.
 const (
 	wSrc  = 0
@@ -42,7 +49,7 @@ const (
 
 const winogradHeader = `
 // Transforms of Winograd's algorithm, for blocks of channels. The input transform takes a square of pixels to as many frequencies: columns
-// first, by way of tmp, then rows. The output transform takes sums of frequencies to pixels, adds init and the residual, and applies
+// first, by way of tmp, then rows; or a line of pixels at once. The output transform takes sums of frequencies to pixels, adds init and the residual, and applies
 // the activation's mode and the limits.
 //
 //	DI args     DX channels done, in bytes     SI source     BX destination
@@ -55,6 +62,9 @@ var winogradConstants = []struct {
 }{
 	{"a", pointA}, {"b", pointB}, {"a2", pointA * pointA}, {"b2", pointB * pointB}, {"a3", pointA * pointA * pointA}, {"b3", pointB * pointB * pointB},
 	{"a2b2", pointA * pointA * pointB * pointB}, {"a2plusb2", pointA*pointA + pointB*pointB},
+	{"eighth", 1. / 8}, {"quarter", 1. / 4}, {"half", 1. / 2}, {"two", 2}, {"four", 4}, {"eight", 8},
+	{"sum1", point2*point2 + point3*point3}, {"sum2", point1*point1 + point3*point3}, {"sum3", point1*point1 + point2*point2},
+	{"sum", point1*point1 + point2*point2 + point3*point3}, // which the sum of the products of two squares is as well
 }
 
 func constantName(name string) string { return "·winograd_" + name + "(SB)" }
@@ -71,6 +81,10 @@ func winograd(dir string) {
 		for _, t := range []int{4, 6} {
 			f.winogradInput(v, t)
 			f.winogradOutput(v, t)
+		}
+		for _, t := range []int{6, 8} {
+			f.lineInput(v, t)
+			f.lineOutput(v, t)
 		}
 	}
 	f.write(dir, "winograd_amd64", winogradHeader, "")
@@ -256,18 +270,7 @@ func (f *file) winogradOutput(v vectors, t int) {
 	if !keep {
 		bias, lo, hi = v.reg(8), v.reg(9), v.reg(10)
 	}
-	f.p("\tMOVQ %d(DI), AX", vInit)
-	f.p("\tVMOVUPS (AX)(DX*1), %s", bias)
-	f.p("\tVBROADCASTSS %d(DI), %s", vLo, lo)
-	f.p("\tVBROADCASTSS %d(DI), %s", vHi, hi)
-	f.p("\tMOVQ %d(DI), R11", vRes)
-	f.p("\tMOVQ %d(DI), R13", vDst)
-	f.p("\tMOVQ %d(DI), R12", vOff)
-	f.p("\tADDQ DX, R12")
-	mask := ""
-	if v.letter == "Z" {
-		mask = "K1, "
-	}
+	f.pixelsBegin(bias, lo, hi)
 	for r := range m {
 		x := make([]string, t)
 		for j := range x {
@@ -305,23 +308,162 @@ func (f *file) winogradOutput(v vectors, t int) {
 			f.c(v, "VFMADD231PS", "b3", x[3], x[5])
 			y, spare = []string{x[0], x[2], t0, x[5]}, [4]string{x[1], x[3], x[4], t1}
 		}
-		for _, s := range y {
-			f.p("\tVADDPS %s, %s, %s", bias, s, s)
-		}
-		f.p("\tTESTQ R11, R11")
-		f.p("\tJEQ bare%d", r)
-		for i, s := range y {
-			f.p("\tMOVQ %d(R11), AX", (r*m+i)*8)
-			f.p("\tVADDPS (AX)(R12*1), %s, %s%s", s, mask, s)
-		}
-		f.p("bare%d:", r)
-		f.activate(v.letter, y, spare, vP, vQ, vMode, vS, vT, fmt.Sprint(r))
-		for i, s := range y {
-			f.p("\tVMAXPS %s, %s, %s", s, lo, s)
-			f.p("\tVMINPS %s, %s, %s", s, hi, s)
-			f.p("\tMOVQ %d(R13), AX", (r*m+i)*8)
-			f.p("\tVMOVUPS %s, %s(AX)(R12*1)", s, mask)
+		f.pixelsOut(v, y, spare, r*m, bias, lo, hi)
+	}
+	f.blocksEnd(v, vN)
+}
+
+// pixelsBegin loads what all pixels of a block of channels need.
+func (f *file) pixelsBegin(bias, lo, hi string) {
+	f.p("\tMOVQ %d(DI), AX", vInit)
+	f.p("\tVMOVUPS (AX)(DX*1), %s", bias)
+	f.p("\tVBROADCASTSS %d(DI), %s", vLo, lo)
+	f.p("\tVBROADCASTSS %d(DI), %s", vHi, hi)
+	f.p("\tMOVQ %d(DI), R11", vRes)
+	f.p("\tMOVQ %d(DI), R13", vDst)
+	f.p("\tMOVQ %d(DI), R12", vOff)
+	f.p("\tADDQ DX, R12")
+}
+
+// pixelsOut finishes and stores neighbouring pixels, the first of which has a position in the tables of pointers.
+func (f *file) pixelsOut(v vectors, y []string, spare [4]string, first int, bias, lo, hi string) {
+	mask := ""
+	if v.letter == "Z" {
+		mask = "K1, "
+	}
+	for _, s := range y {
+		f.p("\tVADDPS %s, %s, %s", bias, s, s)
+	}
+	f.p("\tTESTQ R11, R11")
+	f.p("\tJEQ bare%d", first)
+	for i, s := range y {
+		f.p("\tMOVQ %d(R11), AX", (first+i)*8)
+		f.p("\tVADDPS (AX)(R12*1), %s, %s%s", s, mask, s)
+	}
+	f.p("bare%d:", first)
+	f.activate(v.letter, y, spare, vP, vQ, vMode, vS, vT, fmt.Sprint(first))
+	for i, s := range y {
+		f.p("\tVMAXPS %s, %s, %s", s, lo, s)
+		f.p("\tVMINPS %s, %s, %s", s, hi, s)
+		f.p("\tMOVQ %d(R13), AX", (first+i)*8)
+		f.p("\tVMOVUPS %s, %s(AX)(R12*1)", s, mask)
+	}
+}
+
+func (f *file) lineInput(v vectors, t int) {
+	f.text(fmt.Sprintf("lineInput%s%s", v.isa, size(t)), "transform", fmt.Sprintf("transforms a line of %d pixels.", t))
+	f.p("\tMOVQ p+0(FP), DI")
+	f.blocks(v, wN)
+	f.p("\tMOVQ %d(DI), SI", wSrc)
+	for i := range t {
+		f.p("\tMOVQ %d(SI), AX", i*8)
+		if v.letter == "Z" {
+			f.p("\tVMOVUPS.Z (AX)(DX*1), K1, %s", v.reg(i))
+		} else {
+			f.p("\tVMOVUPS (AX)(DX*1), %s", v.reg(i))
 		}
 	}
+	var z []string
+	if t == 6 {
+		z = f.forward(v, t)
+	} else {
+		z = f.forward8(v)
+	}
+	f.p("\tMOVQ %d(DI), BX", wDst)
+	f.p("\tADDQ DX, BX")
+	f.p("\tMOVQ %d(DI), CX", wStep)
+	for i, r := range z {
+		f.p("\tVMOVUPS %s, (BX)", r)
+		if i+1 < t {
+			f.p("\tADDQ CX, BX")
+		}
+	}
+	f.blocksEnd(v, wN)
+}
+
+// forward8 transforms the values in the first 8 registers and returns where the results are. The products of the squares of all points are 1.
+func (f *file) forward8(v vectors) []string {
+	r := v.reg
+	f.p("\tVMOVAPS %s, %s", r(6), r(8))
+	f.p("\tVMOVAPS %s, %s", r(7), r(9))
+	f.c(v, "VFNMADD231PS", "sum", r(4), r(8))
+	f.c(v, "VFNMADD231PS", "sum", r(5), r(9))
+	f.c(v, "VFMADD231PS", "sum", r(2), r(8))
+	f.c(v, "VFMADD231PS", "sum", r(3), r(9))
+	f.p("\tVSUBPS %s, %s, %s", r(0), r(8), r(8))
+	f.p("\tVSUBPS %s, %s, %s", r(1), r(9), r(9))
+	// For each pair of points: the sum and the product of the other squares, and the point.
+	for _, p := range []struct {
+		sum, product, point string
+		even, plus          int
+	}{{"sum1", "four", "half", 10, 12}, {"sum2", "", "", 13, 14}, {"sum3", "quarter", "two", 0, 7}} {
+		even, odd, plus := r(p.even), r(11), r(p.plus)
+		f.p("\tVMOVAPS %s, %s", r(6), even)
+		f.p("\tVMOVAPS %s, %s", r(5), odd)
+		f.c(v, "VFNMADD231PS", p.sum, r(4), even)
+		f.c(v, "VFNMADD231PS", p.sum, r(3), odd)
+		if p.product == "" {
+			f.p("\tVADDPS %s, %s, %s", r(2), even, even)
+			f.p("\tVADDPS %s, %s, %s", r(1), odd, odd)
+			f.p("\tVADDPS %s, %s, %s", odd, even, plus)
+			f.p("\tVSUBPS %s, %s, %s", odd, even, even)
+			continue
+		}
+		f.c(v, "VFMADD231PS", p.product, r(2), even)
+		f.c(v, "VFMADD231PS", p.product, r(1), odd)
+		f.p("\tVMOVAPS %s, %s", even, plus)
+		f.c(v, "VFMADD231PS", p.point, odd, plus)
+		f.c(v, "VFNMADD231PS", p.point, odd, even)
+	}
+	return []string{r(8), r(12), r(10), r(14), r(13), r(7), r(0), r(9)}
+}
+
+func (f *file) lineOutput(v vectors, t int) {
+	f.text(fmt.Sprintf("lineOutput%s%s", v.isa, size(t)), "inverse", fmt.Sprintf("transforms %d frequencies to a line of 4 pixels.", t))
+	f.p("\tMOVQ p+0(FP), DI")
+	f.blocks(v, vN)
+	f.p("\tMOVQ %d(DI), SI", vSrc)
+	f.p("\tADDQ DX, SI")
+	f.p("\tMOVQ %d(DI), R8", vStep)
+	f.p("\tLEAQ (R8)(R8*2), R9")
+	f.p("\tLEAQ (R8)(R8*4), R10")
+	f.p("\tLEAQ (R9)(R8*4), R14")
+	at := []string{"(SI)", "(SI)(R8*1)", "(SI)(R8*2)", "(SI)(R9*1)", "(SI)(R8*4)", "(SI)(R10*1)", "(SI)(R9*2)", "(SI)(R14*1)"}
+	r := v.reg
+	// The sums and differences of the pairs.
+	pairs := (t - 2) / 2
+	sum, diff := []string{r(0), r(1), r(2)}, []string{r(3), r(4), r(5)}
+	for i := range pairs {
+		f.p("\tVMOVUPS %s, %s", at[1+2*i], diff[i])
+		f.p("\tVMOVUPS %s, %s", at[2+2*i], r(6))
+		f.p("\tVADDPS %s, %s, %s", r(6), diff[i], sum[i])
+		f.p("\tVSUBPS %s, %s, %s", r(6), diff[i], diff[i])
+	}
+	y := []string{r(6), r(7), r(8), r(9)}
+	powers := [][]string{{"a", "b"}, {"a2", "b2"}, {"a3", "b3"}}
+	if t == 8 {
+		powers = [][]string{{"half", "", "two"}, {"quarter", "", "four"}, {"eighth", "", "eight"}}
+	}
+	add := func(c, x, dst string) {
+		if c == "" {
+			f.p("\tVADDPS %s, %s, %s", x, dst, dst)
+		} else {
+			f.c(v, "VFMADD231PS", c, x, dst)
+		}
+	}
+	f.p("\tVADDPS %s, %s, %s", at[0], sum[0], y[0])
+	f.p("\tVMOVUPS %s, %s", at[t-1], y[3])
+	f.c(v, "VMULPS", powers[0][0], diff[0], y[1])
+	f.c(v, "VMULPS", powers[1][0], sum[0], y[2])
+	add(powers[2][0], diff[0], y[3])
+	for i := 1; i < pairs; i++ {
+		add("", sum[i], y[0])
+		add(powers[0][i], diff[i], y[1])
+		add(powers[1][i], sum[i], y[2])
+		add(powers[2][i], diff[i], y[3])
+	}
+	bias, lo, hi := r(10), r(11), r(12)
+	f.pixelsBegin(bias, lo, hi)
+	f.pixelsOut(v, y, [4]string{r(0), r(1), r(2), r(3)}, 0, bias, lo, hi)
 	f.blocksEnd(v, vN)
 }
