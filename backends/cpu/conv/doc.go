@@ -6,8 +6,8 @@
 // their borders, into scratch memory that stays in L2; a convolution without padding reads the image itself, and a 1x1 one is a
 // plain product. Filters are packed once, as panels of NR output channels. Bias, residual and activation are applied in registers.
 //
-// A 3x3 convolution of stride 1 with enough channels goes by Winograd's algorithm instead (winograd): two to three times as fast, with sums
-// about twice as far from the truth at tiles of 4, nearer to it at tiles of 2. An infinity or a NaN in the image reaches the whole tile.
+// A 3x3 convolution of stride 1 with enough channels, and one along lines of 3 or 5 taps, goes by Winograd's algorithm instead (winograd):
+// two to three times as fast, with sums about twice as far from the truth at tiles of 4, nearer to it at tiles of 2. An infinity or a NaN in the image reaches the whole tile.
 //
 // A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
 // A transposed convolution is, for each phase of its stride, a convolution of its own whose pixels lie a stride apart.
