@@ -221,25 +221,38 @@ func (k *ropeKernel) Do(worker, job int) {
 	k.seek(&c, at)
 	pairs := k.dims / 2
 	direct := k.typ == tensor.F32 && k.step[0] == 4
-	for ; at < to; at++ {
-		dst, src := unsafe.Add(k.base[0], c.off[0]), unsafe.Add(k.base[1], c.off[1])
-		i := int(*(*int32)(unsafe.Add(k.base[2], c.off[2]))) * pairs
-		cos, sin := k.a.cos[i:i+pairs], k.a.sin[i:i+pairs]
-		row := k.e.scratch[worker][:k.head]
-		if direct {
-			row = floats(dst, k.head)
+	for at < to {
+		n := min(k.left(&c), to-at) // heads, most often, which share a position
+		dst, src, pos := unsafe.Add(k.base[0], c.off[0]), unsafe.Add(k.base[1], c.off[1]), unsafe.Add(k.base[2], c.off[2])
+		step := [3]int{k.innerStep(0), k.innerStep(1), k.innerStep(2)}
+		var cos, sin []float32
+		for j := range n {
+			if j == 0 || step[2] != 0 {
+				i := int(*(*int32)(unsafe.Add(pos, j*step[2]))) * pairs
+				cos, sin = k.a.cos[i:i+pairs], k.a.sin[i:i+pairs]
+			}
+			to, from := unsafe.Add(dst, j*step[0]), unsafe.Add(src, j*step[1])
+			row := k.e.scratch[worker][:k.head]
+			if direct {
+				row = floats(to, k.head)
+			}
+			switch {
+			case direct && to == from:
+			case direct && k.step[1] == 4:
+				copy(row, floats(from, k.head))
+			default:
+				k.e.loadFloats(row, k.typ, from, k.step[1])
+			}
+			if k.op.Half {
+				k.e.vec.Rotate(row[:pairs], row[pairs:2*pairs], cos, sin)
+			} else {
+				k.e.vec.RotatePairs(row[:2*pairs], cos, sin)
+			}
+			if !direct {
+				k.e.storeFloats(to, k.typ, k.step[0], row)
+			}
 		}
-		if !direct || dst != src {
-			k.e.loadFloats(row, k.typ, src, k.step[1])
-		}
-		if k.op.Half {
-			k.e.vec.Rotate(row[:pairs], row[pairs:2*pairs], cos, sin)
-		} else {
-			k.e.vec.RotatePairs(row[:2*pairs], cos, sin)
-		}
-		if !direct {
-			k.e.storeFloats(dst, k.typ, k.step[0], row)
-		}
-		k.advance(&c, 1)
+		at += n
+		k.advance(&c, n)
 	}
 }

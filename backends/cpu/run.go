@@ -102,6 +102,9 @@ func (r *run) multiply() error {
 		r.instead(tensor.F32)
 	}
 	r.layOut()
+	if rows := r.lines.total; r.how == blocked && r.epilogue && !s.Epilogue.IsZero() && rows > 1 && rows*s.N <= finishTogether {
+		r.epilogue = false
+	}
 	if err := r.multiplyAll(); err != nil {
 		return err
 	}
@@ -120,6 +123,10 @@ func (r *run) multiply() error {
 	}
 	return nil
 }
+
+// finishTogether is the number of results of a product with block weights up to which its epilogue waits for all of them: whole rows, which are still in the
+// caches, cost fewer calls than the pieces of a few columns that the product makes one after the other. A single row is one piece anyway.
+const finishTogether = 1 << 17
 
 // unit reports whether elements of a row lie behind one another.
 func unit(t *tensor.Tensor) bool { return t.Strides[t.Rank-1] == 1 || t.Dims[t.Rank-1] <= 1 }
@@ -371,7 +378,7 @@ func (r *run) oneBlocked(w *productWorker, c *cursor, i int) error {
 	}
 	q.A = floats(unsafe.Add(r.a.Ptr(), c.off[1]), (r.m-1)*q.LDA+s.K)
 	q.C = floats(unsafe.Add(r.c.Ptr(), c.off[0]), (r.m-1)*q.LDC+s.N)
-	if !s.Epilogue.IsZero() {
+	if r.epilogue && !s.Epilogue.IsZero() {
 		w.fin = finisher{r: r, first: i * r.m, residual: c.off[3]}
 		q.Then = &w.fin
 	}
@@ -385,7 +392,7 @@ func (r *run) spread(w *productWorker, c *cursor, i int) error {
 		w.q.M, w.q.LDA, w.q.LDC = 1, s.K, s.N
 		w.q.A = floats(unsafe.Add(r.a.Ptr(), c.off[1]+row*r.pitch[1]), s.K)
 		w.q.C = floats(unsafe.Add(r.c.Ptr(), c.off[0]+row*r.pitch[0]), s.N)
-		if !s.Epilogue.IsZero() {
+		if r.epilogue && !s.Epilogue.IsZero() {
 			w.fin = finisher{r: r, first: i*r.m + row, residual: c.off[3] + row*r.pitch[2]}
 			w.q.Then = &w.fin
 		}

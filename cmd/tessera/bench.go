@@ -19,7 +19,7 @@ import (
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure matrix products and models on this processor", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(benchGemmCommand(), benchModelCommand(), benchSwapCommand(), benchLadderCommand())
+	cmd.AddCommand(benchGemmCommand(), benchModelCommand(), benchSwapCommand(), benchPassesCommand(), benchLadderCommand())
 	return cmd
 }
 

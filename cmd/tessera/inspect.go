@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -172,19 +173,10 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 	for _, t := range s.Model().Graph.Inits {
 		in.Tensors = append(in.Tensors, inspectedTensor{t.Name, t.Elem.String(), t.Dims, int64(t.Data.Extent())})
 	}
-	given := map[string][]int{}
-	for _, text := range shapes {
-		name, dims, _ := strings.Cut(text, "=")
-		var shape []int
-		for _, d := range strings.Split(dims, "x") {
-			var n int
-			if _, err := fmt.Sscan(d, &n); err != nil || n < 0 {
-				done()
-				return nil, nil, nil, cli.Usagef("--shape %q: NAME=AxBxC is right", text)
-			}
-			shape = append(shape, n)
-		}
-		given[name] = shape
+	given, err := parseShapes(shapes)
+	if err != nil {
+		done()
+		return nil, nil, nil, err
 	}
 	specs := map[string]tensor.Spec{}
 	for _, v := range s.Inputs() {
@@ -200,6 +192,24 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 		return nil, nil, nil, err
 	}
 	return in, s.Executable(), done, nil
+}
+
+// parseShapes reads NAME=AxBxC.
+func parseShapes(texts []string) (map[string][]int, error) {
+	given := map[string][]int{}
+	for _, text := range texts {
+		name, dims, _ := strings.Cut(text, "=")
+		var shape []int
+		for _, d := range strings.Split(dims, "x") {
+			n, err := strconv.Atoi(d)
+			if err != nil || n < 0 {
+				return nil, cli.Usagef("--shape %q: NAME=AxBxC is right", text)
+			}
+			shape = append(shape, n)
+		}
+		given[name] = shape
+	}
+	return given, nil
 }
 
 // inputSpec returns the shape of an input: what was given, or the model's own with 1 for open dimensions.

@@ -97,9 +97,15 @@ func (b *builder) norm(name string, x graph.Value, n int) graph.Value {
 		return graph.Value{}
 	}
 	if !b.c.LayerNorm {
-		return b.Apply(name, norm.RMS{Eps: b.c.NormEps}, x, w)
+		return b.mul(name, b.Apply(name+".rms", norm.RMS{Eps: b.c.NormEps}, x), w)
 	}
 	return b.Apply(name, norm.Layer{Eps: b.c.NormEps}, x, w, b.optional(name+".bias", n))
+}
+
+// The graph says what the architecture does in plain operations; its passes fuse them.
+
+func (b *builder) mul(name string, x, y graph.Value) graph.Value {
+	return b.Apply(name, elementwise.Binary{F: elementwise.Mul}, x, y)
 }
 
 func (b *builder) add(name string, x, y graph.Value) graph.Value {
@@ -201,10 +207,10 @@ func (b *builder) feedForward(p string, layer int, x graph.Value) graph.Value {
 	switch {
 	case c.Gated && b.w.src.Has(p+"ffn_gate.weight"):
 		gate := b.linear(p+"ffn_gate", x, n, c.Dim)
-		h = b.Apply(p+"ffn_act", elementwise.GLU{Act: act}, gate, b.linear(p+"ffn_up", x, n, c.Dim))
+		h = b.mul(p+"ffn_gated", b.Apply(p+"ffn_act", elementwise.Activate{Act: act}, gate), b.linear(p+"ffn_up", x, n, c.Dim))
 	case c.Gated: // gate and up in one weight
 		both := b.linear(p+"ffn_up", x, 2*n, c.Dim)
-		h = b.Apply(p+"ffn_act", elementwise.GLU{Act: act}, b.cut(p+"gate", both, 0, n), b.cut(p+"up", both, n, 2*n))
+		h = b.mul(p+"ffn_gated", b.Apply(p+"ffn_act", elementwise.Activate{Act: act}, b.cut(p+"gate", both, 0, n)), b.cut(p+"up", both, n, 2*n))
 	default:
 		h = b.Apply(p+"ffn_act", elementwise.Activate{Act: act}, b.linear(p+"ffn_up", x, n, c.Dim))
 	}
@@ -289,10 +295,6 @@ func buildDecoder(c *Config, w *weights, lim limits) (*decoder, error) {
 		values = b.store(p+"values", values, v, d.writes[g], c.ValDim, seqs, g)
 		a = b.Apply(p+"attn", c.sdpa(i), b.swapHeads(p+"q_by_head", q), keys, values, graph.Value{}, d.positions)
 		a = b.reshape(p+"attn_rows", b.swapHeads(p+"attn_by_token", a), infer, ops.Const(h*c.ValDim))
-		if i == c.Layers-1 { // from here on only the wanted rows matter
-			a = b.Apply("attn_wanted", shape.GetRows{}, a, d.outs)
-			x = b.Apply("wanted", shape.GetRows{}, x, d.outs)
-		}
 		a = b.linear(p+"attn_output", a, c.Dim, h*c.ValDim)
 		if w.src.Has(p + "post_attention_norm.weight") {
 			a = b.norm(p+"post_attention_norm", a, c.Dim)
@@ -304,6 +306,7 @@ func buildDecoder(c *Config, w *weights, lim limits) (*decoder, error) {
 		}
 		x = b.add(p+"ffn_residual", f, x)
 	}
+	x = b.Apply("wanted", shape.GetRows{}, x, d.outs)
 	x = b.norm("output_norm", x, c.Dim)
 	if lim.hidden {
 		d.hidden = x
