@@ -36,7 +36,13 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 		return
 	}
 	t0 := 0
-	if p.kr*size == 4 {
+	switch {
+	case p.lead == 1 && p.kr > 1 && interleave[p.kr][size] != nil && p.depth >= p.kr && p.live >= 16:
+		groups, cols := p.depth/p.kr, p.live&^15
+		t0 = groups * p.kr
+		interleave[p.kr][size](dst, src, p.deep*size, groups, p.width*p.kr*size, cols*size, uint32(p.flip)*0x01010101)
+		packRest(dst, src, p, size, cols, t0)
+	case p.kr*size == 4:
 		t0 = packGroups(dst, src, p, size)
 	}
 	flip := T(p.flip)
@@ -171,7 +177,9 @@ var (
 	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32.
 	transposeWiden *[17]func(dst, src unsafe.Pointer, lead, n, step int)
 	widenRow       func(dst []float32, src unsafe.Pointer, t Type)
-	flipLines      func(dst, src unsafe.Pointer, n int) // copies n bytes, a multiple of 64, with their top bits inverted
+	// interleave, by rows of a group and bytes of an element: groups of rows, pitch apart, of bytes, a multiple of 16 elements.
+	interleave [5][3]func(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+	flipLines  func(dst, src unsafe.Pointer, n int) // copies n bytes, a multiple of 64, with their top bits inverted
 	// sumBytes32 writes the sums of h rows, lead bytes apart, of n bytes, a multiple of 32.
 	sumBytes32 func(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
 	sumGroups  func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)

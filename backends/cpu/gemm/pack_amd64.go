@@ -53,6 +53,21 @@ func flipLinesAVX2(dst, src unsafe.Pointer, n int)
 //go:noescape
 func sumBytes32AVX2(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
 
+// interleave2x16AVX2 makes pairs of 2-byte elements of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.
+//
+//go:noescape
+func interleave2x16AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+
+// interleave4x8AVX2 makes fours of bytes of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.
+//
+//go:noescape
+func interleave4x8AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+
+// interleave2x8AVX2 makes pairs of bytes of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.
+//
+//go:noescape
+func interleave2x8AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+
 // transposeAVX512h9 moves 9 rows, lead bytes apart, of n 4-byte elements into a panel; n is a multiple of 4.
 //
 //go:noescape

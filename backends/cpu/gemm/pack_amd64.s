@@ -223,6 +223,148 @@ line:
 	VZEROUPPER
 	RET
 
+// func interleave2x16AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+TEXT ·interleave2x16AVX2(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ pitch+16(FP), R8
+	MOVQ groups+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ bytes+40(FP), R12
+	MOVL flip+48(FP), AX
+	VMOVD AX, X15
+	VPBROADCASTD X15, X15
+	LEAQ (SI)(R8*1), R9
+	LEAQ (SI)(R8*2), R10
+	LEAQ (R9)(R8*2), R11
+	IMUL3Q $2, R8, R8 // to the next group
+	LEAQ (R8*8), R13
+group:
+	LEAQ (SI)(R13*1), AX
+	PREFETCHT0 (AX)
+	LEAQ (R9)(R13*1), AX
+	PREFETCHT0 (AX)
+	XORQ BX, BX
+columns:
+	VMOVDQU (SI)(BX*1), Y0
+	VMOVDQU (R9)(BX*1), Y1
+	VPUNPCKLWD Y1, Y0, Y4
+	VPUNPCKHWD Y1, Y0, Y5
+	VPERM2I128 $0x20, Y5, Y4, Y6
+	VPERM2I128 $0x31, Y5, Y4, Y7
+	VMOVDQU Y6, (DI)(BX*2)
+	VMOVDQU Y7, 32(DI)(BX*2)
+	ADDQ $32, BX
+	CMPQ BX, R12
+	JLT columns
+	ADDQ R8, SI
+	ADDQ R8, R9
+	ADDQ DX, DI
+	DECQ CX
+	JNZ group
+	VZEROUPPER
+	RET
+
+// func interleave4x8AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+TEXT ·interleave4x8AVX2(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ pitch+16(FP), R8
+	MOVQ groups+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ bytes+40(FP), R12
+	MOVL flip+48(FP), AX
+	VMOVD AX, X15
+	VPBROADCASTD X15, X15
+	LEAQ (SI)(R8*1), R9
+	LEAQ (SI)(R8*2), R10
+	LEAQ (R9)(R8*2), R11
+	IMUL3Q $4, R8, R8 // to the next group
+	LEAQ (R8*8), R13
+group:
+	LEAQ (SI)(R13*1), AX
+	PREFETCHT0 (AX)
+	LEAQ (R9)(R13*1), AX
+	PREFETCHT0 (AX)
+	LEAQ (R10)(R13*1), AX
+	PREFETCHT0 (AX)
+	LEAQ (R11)(R13*1), AX
+	PREFETCHT0 (AX)
+	XORQ BX, BX
+columns:
+	VMOVDQU (SI)(BX*1), X0
+	VMOVDQU (R9)(BX*1), X1
+	VMOVDQU (R10)(BX*1), X2
+	VMOVDQU (R11)(BX*1), X3
+	VPUNPCKLBW X1, X0, X4
+	VPUNPCKHBW X1, X0, X5
+	VPUNPCKLBW X3, X2, X6
+	VPUNPCKHBW X3, X2, X7
+	VPUNPCKLWD X6, X4, X0
+	VPUNPCKHWD X6, X4, X1
+	VPUNPCKLWD X7, X5, X2
+	VPUNPCKHWD X7, X5, X3
+	VPXOR X0, X15, X0
+	VMOVDQU X0, 0(DI)(BX*4)
+	VPXOR X1, X15, X1
+	VMOVDQU X1, 16(DI)(BX*4)
+	VPXOR X2, X15, X2
+	VMOVDQU X2, 32(DI)(BX*4)
+	VPXOR X3, X15, X3
+	VMOVDQU X3, 48(DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R12
+	JLT columns
+	ADDQ R8, SI
+	ADDQ R8, R9
+	ADDQ R8, R10
+	ADDQ R8, R11
+	ADDQ DX, DI
+	DECQ CX
+	JNZ group
+	VZEROUPPER
+	RET
+
+// func interleave2x8AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
+TEXT ·interleave2x8AVX2(SB), NOSPLIT, $0-52
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ pitch+16(FP), R8
+	MOVQ groups+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ bytes+40(FP), R12
+	MOVL flip+48(FP), AX
+	VMOVD AX, X15
+	VPBROADCASTD X15, X15
+	LEAQ (SI)(R8*1), R9
+	LEAQ (SI)(R8*2), R10
+	LEAQ (R9)(R8*2), R11
+	IMUL3Q $2, R8, R8 // to the next group
+	LEAQ (R8*8), R13
+group:
+	LEAQ (SI)(R13*1), AX
+	PREFETCHT0 (AX)
+	LEAQ (R9)(R13*1), AX
+	PREFETCHT0 (AX)
+	XORQ BX, BX
+columns:
+	VMOVDQU (SI)(BX*1), X0
+	VMOVDQU (R9)(BX*1), X1
+	VPUNPCKLBW X1, X0, X4
+	VPUNPCKHBW X1, X0, X5
+	VMOVDQU X4, (DI)(BX*2)
+	VMOVDQU X5, 16(DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R12
+	JLT columns
+	ADDQ R8, SI
+	ADDQ R8, R9
+	ADDQ DX, DI
+	DECQ CX
+	JNZ group
+	VZEROUPPER
+	RET
+
 // func transposeAVX512h9(dst, src unsafe.Pointer, lead, n, step int)
 TEXT ·transposeAVX512h9(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI

@@ -212,6 +212,93 @@ func (f *file) packing() {
 	f.p("\tRET")
 }
 
+// interleaves emits what packs a row-major B whose groups of k lie in different rows: 16 columns of kr rows become 16 groups. Rows
+// that are needed eight groups later are fetched meanwhile, because no prefetcher follows a stride of a row.
+func (f *file) interleaves() {
+	for _, c := range []struct {
+		name, doc string
+		rows      int
+		load      func(reg int, from string)
+		body      func()
+	}{
+		{"interleave2x16", "pairs of 2-byte elements", 2, func(reg int, from string) { f.p("\tVMOVDQU %s, Y%d", from, reg) }, func() {
+			f.p("\tVPUNPCKLWD Y1, Y0, Y4")
+			f.p("\tVPUNPCKHWD Y1, Y0, Y5")
+			f.p("\tVPERM2I128 $0x20, Y5, Y4, Y6")
+			f.p("\tVPERM2I128 $0x31, Y5, Y4, Y7")
+			f.p("\tVMOVDQU Y6, (DI)(BX*2)")
+			f.p("\tVMOVDQU Y7, 32(DI)(BX*2)")
+			f.p("\tADDQ $32, BX")
+		}},
+		{"interleave4x8", "fours of bytes", 4, func(reg int, from string) { f.p("\tVMOVDQU %s, X%d", from, reg) }, func() {
+			f.p("\tVPUNPCKLBW X1, X0, X4")
+			f.p("\tVPUNPCKHBW X1, X0, X5")
+			f.p("\tVPUNPCKLBW X3, X2, X6")
+			f.p("\tVPUNPCKHBW X3, X2, X7")
+			f.p("\tVPUNPCKLWD X6, X4, X0")
+			f.p("\tVPUNPCKHWD X6, X4, X1")
+			f.p("\tVPUNPCKLWD X7, X5, X2")
+			f.p("\tVPUNPCKHWD X7, X5, X3")
+			for i := 0; i < 4; i++ {
+				f.p("\tVPXOR X%d, X15, X%d", i, i)
+				f.p("\tVMOVDQU X%d, %d(DI)(BX*4)", i, 16*i)
+			}
+			f.p("\tADDQ $16, BX")
+		}},
+		{"interleave2x8", "pairs of bytes", 2, func(reg int, from string) { f.p("\tVMOVDQU %s, X%d", from, reg) }, func() {
+			f.p("\tVPUNPCKLBW X1, X0, X4")
+			f.p("\tVPUNPCKHBW X1, X0, X5")
+			f.p("\tVMOVDQU X4, (DI)(BX*2)")
+			f.p("\tVMOVDQU X5, 16(DI)(BX*2)")
+			f.p("\tADDQ $16, BX")
+		}},
+	} {
+		name := c.name + "AVX2"
+		f.p("")
+		f.p("// func %s(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)", name)
+		f.p("TEXT ·%s(SB), NOSPLIT, $0-52", name)
+		fmt.Fprintf(&f.stubs, "\n// %s makes %s of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.\n//\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)\n", name, c.doc, name)
+		f.p("\tMOVQ dst+0(FP), DI")
+		f.p("\tMOVQ src+8(FP), SI")
+		f.p("\tMOVQ pitch+16(FP), R8")
+		f.p("\tMOVQ groups+24(FP), CX")
+		f.p("\tMOVQ step+32(FP), DX")
+		f.p("\tMOVQ bytes+40(FP), R12")
+		f.p("\tMOVL flip+48(FP), AX")
+		f.p("\tVMOVD AX, X15")
+		f.p("\tVPBROADCASTD X15, X15")
+		f.p("\tLEAQ (SI)(R8*1), R9")
+		f.p("\tLEAQ (SI)(R8*2), R10")
+		f.p("\tLEAQ (R9)(R8*2), R11")
+		f.p("\tIMUL3Q $%d, R8, R8 // to the next group", c.rows)
+		f.p("\tLEAQ (R8*8), R13")
+		f.p("group:")
+		regs := []string{"SI", "R9", "R10", "R11"}[:c.rows]
+		f.p("\tLEAQ (SI)(R13*1), AX")
+		f.p("\tPREFETCHT0 (AX)")
+		for i := 1; i < c.rows; i++ {
+			f.p("\tLEAQ (%s)(R13*1), AX", regs[i])
+			f.p("\tPREFETCHT0 (AX)")
+		}
+		f.p("\tXORQ BX, BX")
+		f.p("columns:")
+		for i, r := range regs {
+			c.load(i, "("+r+")(BX*1)")
+		}
+		c.body()
+		f.p("\tCMPQ BX, R12")
+		f.p("\tJLT columns")
+		for _, r := range regs {
+			f.p("\tADDQ R8, %s", r)
+		}
+		f.p("\tADDQ DX, DI")
+		f.p("\tDECQ CX")
+		f.p("\tJNZ group")
+		f.p("\tVZEROUPPER")
+		f.p("\tRET")
+	}
+}
+
 // transposes512 emits, for each height that fills more than half a vector, the transposition of h rows into steps of 16 rows:
 // lanes of 4 rows are gathered by the loads, and two levels of unpacking turn four columns at once. Source lines and panel
 // lines are both used whole.
