@@ -50,7 +50,7 @@ type product struct {
 	widenBytes, stripBytes int  // parts of it, before the scratch for sums
 	front                  int  // bytes at the start of the workspace that hold a widened A
 	packing                bool // the phase: packing or computing
-	aItems                 int
+	aItems, bItems         int
 
 	workers []worker
 }
@@ -267,7 +267,9 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	}
 	if newB {
 		if p.packB {
-			items += p.panels
+			// Several panels together, as far as all workers have some.
+			p.bItems = max(ceilDiv(p.panels, packTogether), min(p.panels, 4*workers))
+			items += p.bItems
 		} else if p.packTail && p.tail < nr {
 			items++
 		}
@@ -282,6 +284,9 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	p.packing = false
 	par.Run(workers, jobs, p)
 }
+
+// packTogether is how many panels of B are packed at once at most: a page of f32 rows.
+const packTogether = 32
 
 // choosePacking decides which operands are copied.
 func (p *product) choosePacking(in *cpuinfo.Info) {
@@ -370,10 +375,13 @@ func (p *product) Do(worker, job int) {
 		packPanelB(p.bPacked, &p.b, p.kern.b, p.n0+panel*p.kern.b.nr, p.k0, p.kp)
 		return
 	}
-	dst := unsafe.Add(p.bPacked, panel*p.panelBytes())
-	packPanelB(dst, &p.b, p.kern.b, p.n0+panel*p.kern.b.nr, p.k0, p.kp)
+	f := p.kern.b
+	p0, p1 := split(p.panels, p.bItems, panel), split(p.panels, p.bItems, panel+1)
+	packPanelsB(unsafe.Add(p.bPacked, p0*p.panelBytes()), &p.b, f, p.n0+p0*f.nr, p.k0, p.kp, p1-p0, p.panelBytes())
 	if p.kern.acc == S32 {
-		columnSums(unsafe.Add(p.sums, panel*p.kern.b.nr*4), dst, p.kern.b, p.kp)
+		for i := p0; i < p1; i++ {
+			columnSums(unsafe.Add(p.sums, i*f.nr*4), unsafe.Add(p.bPacked, i*p.panelBytes()), f, p.kp)
+		}
 	}
 }
 
@@ -586,11 +594,10 @@ func (p *product) packChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
 	f, kr := p.kern.b, p.kern.a.kr
 	step := ceilDiv(kc*kr, f.kr) * f.step()
 	depth := min(kc*kr, p.kp-t0*kr)
-	for panel := p0; panel < p1; panel++ {
-		at := unsafe.Add(dst, (panel-p0)*step)
-		packPanelB(at, &p.b, f, p.n0+panel*f.nr, p.k0+t0*kr, depth)
-		if p.kern.acc == S32 {
-			columnSums(unsafe.Add(dst, p.widenBytes-sumBytes+(panel-p0)*f.nr*4), at, f, depth)
+	packPanelsB(dst, &p.b, f, p.n0+p0*f.nr, p.k0+t0*kr, depth, p1-p0, step)
+	if p.kern.acc == S32 {
+		for i := range p1 - p0 {
+			columnSums(unsafe.Add(dst, p.widenBytes-sumBytes+i*f.nr*4), unsafe.Add(dst, i*step), f, depth)
 		}
 	}
 }

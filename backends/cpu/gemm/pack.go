@@ -177,6 +177,8 @@ var (
 	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32.
 	transposeWiden *[17]func(dst, src unsafe.Pointer, lead, n, step int)
 	widenRow       func(dst []float32, src unsafe.Pointer, t Type)
+	// copyPanels moves rows of panels times bytes, a multiple of 64, pitch apart, to panels that are stride apart.
+	copyPanels func(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
 	// interleave, by rows of a group and bytes of an element: groups of rows, pitch apart, of bytes, a multiple of 16 elements.
 	interleave [5][3]func(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
 	flipLines  func(dst, src unsafe.Pointer, n int) // copies n bytes, a multiple of 64, with their top bits inverted
@@ -306,6 +308,20 @@ func packPanelB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth int) {
 		packPanel[uint8](dst, src, p)
 	default:
 		packPanel[uint16](dst, src, p)
+	}
+}
+
+// packPanelsB packs panels that begin stride apart, of which the first starts at column j.
+func packPanelsB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth, panels, stride int) {
+	done := 0
+	if copyPanels != nil && b.typ == F32 && f.elem == F32 && b.ColStride == 1 && f.nr%16 == 0 && depth > 0 {
+		done = min(panels, (b.Cols-j)/f.nr)
+		if done > 0 {
+			copyPanels(dst, b.at(k0, j), b.RowStride*4, depth, done, stride, f.nr*4)
+		}
+	}
+	for ; done < panels; done++ {
+		packPanelB(unsafe.Add(dst, done*stride), b, f, j+done*f.nr, k0, depth)
 	}
 }
 

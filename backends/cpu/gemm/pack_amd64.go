@@ -53,6 +53,11 @@ func flipLinesAVX2(dst, src unsafe.Pointer, n int)
 //go:noescape
 func sumBytes32AVX2(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
 
+// copyPanelsAVX2 moves rows of panels times bytes, a multiple of 64, pitch apart, to panels that are stride apart.
+//
+//go:noescape
+func copyPanelsAVX2(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
+
 // interleave2x16AVX2 makes pairs of 2-byte elements of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.
 //
 //go:noescape

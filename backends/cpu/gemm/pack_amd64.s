@@ -223,6 +223,41 @@ line:
 	VZEROUPPER
 	RET
 
+// func copyPanelsAVX2(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
+TEXT ·copyPanelsAVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ pitch+16(FP), DX
+	MOVQ rows+24(FP), CX
+	MOVQ stride+40(FP), R9
+	MOVQ bytes+48(FP), R10
+	LEAQ (DX*4), R11 // rows are fetched four ahead
+row:
+	MOVQ panels+32(FP), R8
+	MOVQ DI, AX
+	MOVQ SI, BX
+panel:
+	XORQ R12, R12
+line:
+	VMOVDQU (BX), Y0
+	VMOVDQU 32(BX), Y1
+	PREFETCHT0 (BX)(R11*1)
+	VMOVDQU Y0, (AX)(R12*1)
+	VMOVDQU Y1, 32(AX)(R12*1)
+	ADDQ $64, BX
+	ADDQ $64, R12
+	CMPQ R12, R10
+	JLT line
+	ADDQ R9, AX
+	DECQ R8
+	JNZ panel
+	ADDQ DX, SI
+	ADDQ R10, DI
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func interleave2x16AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
 TEXT ·interleave2x16AVX2(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI

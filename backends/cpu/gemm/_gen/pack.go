@@ -212,6 +212,47 @@ func (f *file) packing() {
 	f.p("\tRET")
 }
 
+// copyPanels emits the packing of several panels of a row-major f32 B at once: each row is read as far as the panels reach, which
+// prefetchers and page tables like better than a panel at a time.
+func (f *file) copyPanels() {
+	f.p("")
+	f.p("// func copyPanelsAVX2(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)")
+	f.p("TEXT ·copyPanelsAVX2(SB), NOSPLIT, $0-56")
+	fmt.Fprintf(&f.stubs, "\n// copyPanelsAVX2 moves rows of panels times bytes, a multiple of 64, pitch apart, to panels that are stride apart.\n//\n//go:noescape\nfunc copyPanelsAVX2(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)\n")
+	f.p("\tMOVQ dst+0(FP), DI")
+	f.p("\tMOVQ src+8(FP), SI")
+	f.p("\tMOVQ pitch+16(FP), DX")
+	f.p("\tMOVQ rows+24(FP), CX")
+	f.p("\tMOVQ stride+40(FP), R9")
+	f.p("\tMOVQ bytes+48(FP), R10")
+	f.p("\tLEAQ (DX*4), R11 // rows are fetched four ahead")
+	f.p("row:")
+	f.p("\tMOVQ panels+32(FP), R8")
+	f.p("\tMOVQ DI, AX")
+	f.p("\tMOVQ SI, BX")
+	f.p("panel:")
+	f.p("\tXORQ R12, R12")
+	f.p("line:")
+	f.p("\tVMOVDQU (BX), Y0")
+	f.p("\tVMOVDQU 32(BX), Y1")
+	f.p("\tPREFETCHT0 (BX)(R11*1)")
+	f.p("\tVMOVDQU Y0, (AX)(R12*1)")
+	f.p("\tVMOVDQU Y1, 32(AX)(R12*1)")
+	f.p("\tADDQ $64, BX")
+	f.p("\tADDQ $64, R12")
+	f.p("\tCMPQ R12, R10")
+	f.p("\tJLT line")
+	f.p("\tADDQ R9, AX")
+	f.p("\tDECQ R8")
+	f.p("\tJNZ panel")
+	f.p("\tADDQ DX, SI")
+	f.p("\tADDQ R10, DI")
+	f.p("\tDECQ CX")
+	f.p("\tJNZ row")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
 // interleaves emits what packs a row-major B whose groups of k lie in different rows: 16 columns of kr rows become 16 groups. Rows
 // that are needed eight groups later are fetched meanwhile, because no prefetcher follows a stride of a row.
 func (f *file) interleaves() {
