@@ -452,7 +452,7 @@ func (p *product) compute(worker, job int) {
 				args.c = p.c.at(p.m0+row, p.n0+p0*nr)
 			}
 			if args.ahead = 0; kern.fast != nil && !p.near {
-				p.lookAhead(args, p0, p1, t0, kc, s-s0)
+				p.lookAhead(args, p0, p1, t0, kc, s1-s)
 				if p.pa == nil && !p.packA {
 					next, t := s+1, t0
 					if next == s1 {
@@ -495,9 +495,10 @@ func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
 	return p.a.at(p.m0+row, p.k0+t0*kr), p.a.RowStride * size, p.a.ColStride * size * kr
 }
 
-// lookAhead sets what the kernel fetches while it computes strip number s of a block: the part that falls to it of the next
-// chunk of B, so that the first strip of that chunk finds it in L2.
-func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, s int) {
+// lookAhead sets what the kernel fetches while it computes a strip, the left-th last of its block: the part that falls to it of
+// the next chunk of B, so that the first strip of that chunk finds it in L2. Only the last strips do, for the chunk that is in use
+// to stay there as well.
+func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, left int) {
 	// Where there is nothing to fetch, the addresses stay in the strip of A, which is in L1.
 	args.ahead, args.aheadStep = uintptr(args.a), 0
 	args.nextA, args.nextALead = args.ahead, 0
@@ -522,8 +523,9 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, s int) {
 		}
 	}
 	size := min(p.bl.kc*kr, p.kp-next*kr) / f.kr * f.step() // of the chunk of one panel
-	done := s * (kc / 4 * 64)
-	if done >= size {
+	part := kc / 4 * 64
+	done := (ceilDiv(size, max(part, 1)) - left) * part
+	if done < 0 || done >= size {
 		return
 	}
 	args.ahead = uintptr(base) + uintptr(panel*stride+next*kr/f.kr*f.step()+done)
