@@ -57,9 +57,10 @@ type product struct {
 
 // worker is what one worker owns. Workers write their kargs all the time, so each has cache lines of its own.
 type worker struct {
-	args kargs
-	lead [8]float32 // elements of A that one call of axpy takes
-	_    [256 - unsafe.Sizeof(kargs{})]byte
+	args  kargs
+	lead  [8]float32 // elements of A that one call of axpy takes
+	packs [2]int     // copies of strips of A and of chunks of B
+	_     [256 - unsafe.Sizeof(kargs{})]byte
 }
 
 // strip returns the first row and the height of strip s of the part.
@@ -277,6 +278,12 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	if n := par.Workers(workers, max(jobs, items)); n > len(p.workers) {
 		p.workers = make([]worker, n)
 	}
+	if p.packA {
+		p.workers[0].packs[0]++
+	}
+	if newB && p.packB {
+		p.workers[0].packs[1]++
+	}
 	if items > 0 {
 		p.packing = true
 		par.Run(workers, items, p)
@@ -421,6 +428,7 @@ func (p *product) compute(worker, job int) {
 			p.widenChunk(private, p0, p1, t0, kc)
 		case p.localB:
 			p.packChunk(private, p0, p1, t0, kc)
+			p.workers[worker].packs[1]++
 		}
 		for s := s0; s < s1; s++ {
 			row, h := p.strip(s)
@@ -443,6 +451,7 @@ func (p *product) compute(worker, job int) {
 			if p.localA {
 				args.a, args.ars, args.acs = strip, rowPitch(kc), 4
 				p.copyStrip(strip, args.ars, p.m0+row, h, p.k0+t0*kr, min(kc*kr, p.kp-t0*kr))
+				p.workers[worker].packs[0]++
 			} else {
 				args.a, args.ars, args.acs = p.addrA(s, row, h, t0)
 			}

@@ -171,6 +171,9 @@ func multiply(x *call, o *Options) error {
 	}
 	p.m, p.n, p.k = x.c.Rows, x.c.Cols, x.a.Cols
 	p.a, p.b, p.c, p.pb, p.pa = x.a, x.b, x.c, x.pb, x.pa
+	for i := range p.workers {
+		p.workers[i].packs = [2]int{}
+	}
 	p.threads, p.acc, p.epi, p.aZero = opt.threads(), acc, opt.Epilogue, opt.AZero
 	p.alpha, p.beta, p.scaled = x.alpha, x.beta, x.scaled
 	p.scratch = x.c.typ != p.kern.acc || x.c.ColStride != 1 || x.scaled || p.epi != nil && p.epi.After.typ != 0 &&

@@ -36,6 +36,16 @@ func NewWorkspace(capacity int) (*Workspace, error) {
 // Cap returns the bytes that the workspace holds.
 func (w *Workspace) Cap() int { return len(w.buf) }
 
+// Packs returns how often the last product that used the workspace copied A and B: each as a whole, or in strips and chunks where workers
+// copy what they are about to use.
+func (w *Workspace) Packs() (a, b int) {
+	for i := range w.prod.workers {
+		a += w.prod.workers[i].packs[0]
+		b += w.prod.workers[i].packs[1]
+	}
+	return a, b
+}
+
 // Close releases the memory. The workspace may be used again and grows again.
 func (w *Workspace) Close() error {
 	w.buf = nil

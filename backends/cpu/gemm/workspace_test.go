@@ -131,6 +131,35 @@ func TestNothingPackedNothingReserved(t *testing.T) {
 	}
 }
 
+// TestPacks: what the workspace counts is what the product copied.
+func TestPacks(t *testing.T) {
+	r := rand.New(rand.NewPCG(49, 50))
+	packs := func(m, n, k int, values map[string]int, prepacked bool) [2]int {
+		kn, err := NewKnobs(values)
+		require.NoError(t, err)
+		var w Workspace
+		defer w.Close()
+		a, b, c := Of(floats(r, m*k), m, k), Of(floats(r, k*n), k, n), Of(make([]float32, m*n), m, n)
+		o := &Options{Workspace: &w, Threads: 1, Knobs: kn}
+		for range 2 { // the counts are those of one product
+			if prepacked {
+				pb, err := PackB(b, nil)
+				require.NoError(t, err)
+				require.NoError(t, MulPacked(c, a, pb, o))
+			} else {
+				require.NoError(t, Mul(c, a, b, o))
+			}
+		}
+		x, y := w.Packs()
+		return [2]int{x, y}
+	}
+	whole := map[string]int{"b-local-rows": 0, "b-in-place-bytes": 0} // B is packed at once, not by its users
+	require.Equal(t, 1, packs(200, 300, 100, whole, false)[1])
+	require.Greater(t, packs(200, 300, 100, map[string]int{"b-in-place-bytes": 0, "kc-max": 16, "kc-min": 16}, false)[1], 1, "chunks")
+	require.Zero(t, packs(200, 300, 100, nil, true)[1])
+	require.Zero(t, packs(2, 64, 30, nil, false)[0], "rows of A in place")
+}
+
 // TestAbsurdProblemsAreRefused: repeated operands make problems of any size out of a few bytes. What no machine computes is refused before
 // anything is written, also where nothing would be packed, and so is packing what no memory holds.
 func TestAbsurdProblemsAreRefused(t *testing.T) {

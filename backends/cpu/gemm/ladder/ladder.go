@@ -136,9 +136,9 @@ func floats(bytes int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(mem.Bytes(bytes)))), bytes/4)
 }
 
-// engine computes the product with package gemm, which reads column-major operands as they are.
+// engine computes the product with package gemm, whose C is row-major: the transposes of column-major matrices are, and C^T = B^T A^T.
 func (p *product) engine(o *gemm.Options) error {
-	return gemm.Mul(gemm.View(p.c, p.m, p.n, 1, p.m), gemm.View(p.a, p.m, p.k, 1, p.m), gemm.View(p.b, p.k, p.n, 1, p.k), o)
+	return gemm.Mul(gemm.Of(p.c, p.n, p.m), gemm.Of(p.b, p.n, p.k), gemm.Of(p.a, p.k, p.m), o)
 }
 
 // Kernels names the instruction set that a stage runs on.
@@ -174,7 +174,8 @@ func (l *Ladder) Run(ctx context.Context, s Stage) (Counts, error) {
 		return counted(&l.tile, l.tile.tiled)
 	case Engine:
 		err := l.engine(&gemm.Options{Threads: l.threads, Workspace: l.workspace})
-		return Counts{WorkspaceBytes: l.workspace.Cap()}, err
+		b, a := l.workspace.Packs()
+		return Counts{a, b, l.workspace.Cap()}, err
 	}
 	return Counts{}, fmt.Errorf("ladder: no %v", s)
 }
