@@ -208,12 +208,26 @@ func archPack(d tensor.DType) func(dst, src unsafe.Pointer, rows *[nr]int32, blo
 		return nil
 	}
 	switch d {
-	case tensor.Q8_0:
-		return packQ8_0AVX512
 	case tensor.Q4_0, tensor.IQ4_NL:
 		return packQ4_0AVX512
+	case tensor.Q4_1:
+		return packQ4_1AVX512
+	case tensor.Q5_0:
+		return packQ5_0AVX512
+	case tensor.Q5_1:
+		return packQ5_1AVX512
+	case tensor.Q8_0:
+		return packQ8_0AVX512
+	case tensor.MXFP4:
+		return packMXFP4AVX512
+	case tensor.Q2_K:
+		return packQ2KAVX512
+	case tensor.Q3_K:
+		return packQ3KAVX512
 	case tensor.Q4_K:
 		return packQ4KAVX512
+	case tensor.Q5_K:
+		return packQ5KAVX512
 	case tensor.Q6_K:
 		return packQ6KAVX512
 	}

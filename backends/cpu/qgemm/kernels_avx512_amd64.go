@@ -615,12 +615,47 @@ func packQ8_0AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
 //go:noescape
 func packQ4_0AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
 
+// packMXFP4AVX512 packs 16 rows of MXFP4.
+//
+//go:noescape
+func packMXFP4AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ5_0AVX512 packs 16 rows of Q5_0.
+//
+//go:noescape
+func packQ5_0AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ4_1AVX512 packs 16 rows of Q4_1.
+//
+//go:noescape
+func packQ4_1AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ5_1AVX512 packs 16 rows of Q5_1.
+//
+//go:noescape
+func packQ5_1AVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
 // packQ4KAVX512 packs 16 rows of Q4_K.
 //
 //go:noescape
 func packQ4KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
 
+// packQ5KAVX512 packs 16 rows of Q5_K.
+//
+//go:noescape
+func packQ5KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
 // packQ6KAVX512 packs 16 rows of Q6_K.
 //
 //go:noescape
 func packQ6KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ2KAVX512 packs 16 rows of Q2_K.
+//
+//go:noescape
+func packQ2KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
+
+// packQ3KAVX512 packs 16 rows of Q3_K.
+//
+//go:noescape
+func packQ3KAVX512(dst, src unsafe.Pointer, rows *[nr]int32, blocks int)
