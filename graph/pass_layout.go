@@ -81,18 +81,32 @@ func (l *layouter) keep(n node) {
 	l.nodes = append(l.nodes, n)
 }
 
-// before returns what a value was transposed from, if that had its channels last.
-func (l *layouter) before(v int) (int, bool) {
-	at, ok := l.maker[v]
-	if !ok {
-		return 0, false
+// before returns what a value was transposed from and the order that brings that to channels last, if it moves nothing: but for dimensions
+// of one element, it was in our order.
+func (l *layouter) before(v int) (from int, order []int, ok bool) {
+	at, made := l.maker[v]
+	if !made {
+		return 0, nil, false
 	}
 	n := l.nodes[at]
 	p, ok := n.op.(shape.Permute)
-	if !ok || !slices.Equal(toFirst(p.Order.Len()), p.Order.List()) {
-		return 0, false
+	if !ok {
+		return 0, nil, false
 	}
-	return n.in[0], true
+	s := l.g.values[n.in[0]].spec
+	at = -1
+	for _, d := range toLast(p.Order.Len()) {
+		from := p.Order.At(d)
+		order = append(order, from)
+		if s.Dims[from] == 1 {
+			continue
+		}
+		if from < at {
+			return 0, nil, false
+		}
+		at = from
+	}
+	return n.in[0], order, true
 }
 
 // add appends a node and returns its outputs.
@@ -189,7 +203,10 @@ func (l *layouter) last(v int) int {
 		l.twin[v], l.made[v] = t, true
 		return t
 	}
-	if t, ok := l.before(v); ok {
+	if t, order, ok := l.before(v); ok {
+		if !slices.IsSorted(order) {
+			t = l.add(g.values[v].name+".nhwc", shape.Permute{Order: ops.MakeInts(order...)}, t)[0]
+		}
 		l.twin[v], l.made[v] = t, true
 		l.changed++
 		return t

@@ -154,3 +154,36 @@ func TestLayout(t *testing.T) {
 		}
 	}
 }
+
+// A line of pixels whose channels lie innermost in the file gets no copy, whichever dimensions of one element stand around it.
+func TestLayoutOfLines(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	g := New("line")
+	x := g.Input("x", tensor.F32, ops.Const(2), ops.Const(1), ops.Const(20), ops.Const(6))
+	y := g.Apply("t", shape.Permute{Order: ops.MakeInts(0, 3, 2, 1)}, x) // [2, 6, 20, 1]
+	y = g.Apply("c", conv.Conv{}, y, g.Constant("w", random(rng, 5, 6, 3, 1)))
+	g.Output("y", y)
+	require.NoError(t, g.Err())
+	in := random(rng, 2, 1, 20, 6)
+	var results [][]float64
+	for _, off := range [][]string{{"all"}, nil} {
+		opts := options()
+		opts.DisablePasses = off
+		exe, err := g.Compile(context.Background(), opts)
+		require.NoError(t, err)
+		require.NoError(t, exe.Bind(x, in))
+		require.NoError(t, exe.Run(context.Background()))
+		out := exe.Output(y)
+		results = append(results, out.Floats())
+		copies := 0
+		for _, n := range exe.g.nodes {
+			if _, ok := n.op.(shape.Contiguous); ok {
+				copies++
+			}
+		}
+		if off == nil {
+			require.LessOrEqual(t, copies, 1) // of the output
+		}
+	}
+	require.InDeltaSlice(t, results[0], results[1], 1e-4)
+}
