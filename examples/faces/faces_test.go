@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/backends"
-	"github.com/tessera-go/tessera/examples/internal/npm"
+	"github.com/tessera-go/tessera/internal/npm"
 	"github.com/tessera-go/tessera/models/image"
 )
 

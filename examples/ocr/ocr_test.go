@@ -17,7 +17,7 @@ import (
 	"golang.org/x/image/math/fixed"
 
 	"github.com/tessera-go/tessera/backends"
-	"github.com/tessera-go/tessera/examples/internal/npm"
+	"github.com/tessera-go/tessera/internal/npm"
 	"github.com/tessera-go/tessera/models/image"
 )
 
