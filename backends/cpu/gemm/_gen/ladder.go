@@ -369,6 +369,47 @@ func packB(f *ladderFile) {
 	f.p("\tRET")
 }
 
+// packB512 does the same 16 k at a time: 4 x 4 elements in each quarter of a register, then the quarters.
+func packB512(f *ladderFile) {
+	f.open("packBAVX512", "packs four columns of B, lda bytes apart, to c: four values a k; k is a multiple of 16.")
+	f.p("\tMOVQ p+0(FP), DI")
+	f.p("\tMOVQ %d(DI), BX", lB)
+	f.p("\tMOVQ %d(DI), AX", lC)
+	f.p("\tMOVQ %d(DI), DX", lLDA)
+	f.p("\tMOVQ %d(DI), CX", lK)
+	f.p("\tLEAQ (DX)(DX*2), SI")
+	f.p("loop:")
+	for i, at := range []string{"(BX)", "(BX)(DX*1)", "(BX)(DX*2)", "(BX)(SI*1)"} {
+		f.p("\tVMOVUPS %s, Z%d", at, i)
+	}
+	two := func(op string, a, b, to int) { f.p("\t%s Z%d, Z%d, Z%d", op, b, a, to) }
+	two("VUNPCKLPS", 0, 1, 4)
+	two("VUNPCKHPS", 0, 1, 5)
+	two("VUNPCKLPS", 2, 3, 6)
+	two("VUNPCKHPS", 2, 3, 7)
+	two("VUNPCKLPD", 4, 6, 0) // k 0, 4, 8, 12
+	two("VUNPCKHPD", 4, 6, 1)
+	two("VUNPCKLPD", 5, 7, 2)
+	two("VUNPCKHPD", 5, 7, 3)
+	two("VSHUFF32X4 $0x44,", 0, 1, 4)
+	two("VSHUFF32X4 $0x44,", 2, 3, 5)
+	two("VSHUFF32X4 $0xee,", 0, 1, 6)
+	two("VSHUFF32X4 $0xee,", 2, 3, 7)
+	two("VSHUFF32X4 $0x88,", 4, 5, 0)
+	two("VSHUFF32X4 $0xdd,", 4, 5, 1)
+	two("VSHUFF32X4 $0x88,", 6, 7, 2)
+	two("VSHUFF32X4 $0xdd,", 6, 7, 3)
+	for i := range 4 {
+		f.p("\tVMOVUPS Z%d, %d(AX)", i, 64*i)
+	}
+	f.p("\tADDQ $64, BX")
+	f.p("\tADDQ $256, AX")
+	f.p("\tSUBQ $16, CX")
+	f.p("\tJNE loop")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
 func ladder(out string) {
 	dir := filepath.Join(out, "ladder")
 	f := &ladderFile{}
@@ -381,6 +422,7 @@ func ladder(out string) {
 		l.packA(f)
 	}
 	packB(f)
+	packB512(f)
 	iota := ""
 	for i := range 8 {
 		iota += fmt.Sprintf("DATA iota<>+%d(SB)/4, $%d\n", 4*i, i)

@@ -43,7 +43,8 @@ type level struct {
 	wide       func(*args)
 	panels     int // of wide
 	packA      func(*args)
-	packB      func(*args) // k is a multiple of 4, and there are NR columns
+	packB      func(*args) // of NR columns
+	group      int         // of k that packB takes at once
 }
 
 // portable returns the Go twin of a level of that many lanes.
@@ -55,6 +56,7 @@ func portable(lanes int) *level {
 		wide:   func(p *args) { tileGo(p, lanes, 1) },
 		packA:  func(p *args) { packAGo(p, lanes) },
 		packB:  packBGo,
+		group:  1,
 	}
 }
 

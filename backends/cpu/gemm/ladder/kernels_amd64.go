@@ -68,3 +68,8 @@ func packAAVX512(p *args)
 //
 //go:noescape
 func packBSSE(p *args)
+
+// packBAVX512 packs four columns of B, lda bytes apart, to c: four values a k; k is a multiple of 16.
+//
+//go:noescape
+func packBAVX512(p *args)

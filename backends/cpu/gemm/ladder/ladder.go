@@ -17,7 +17,7 @@ import (
 // Stage is a step of the ladder, 1 to 7.
 type Stage int
 
-// The stages, each faster than the one before.
+// The stages, in the order of the ladder.
 const (
 	Naive Stage = iota + 1
 	Unrolled

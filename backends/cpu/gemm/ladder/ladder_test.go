@@ -152,7 +152,7 @@ func TestKernelsAgainstGo(t *testing.T) {
 						freeAll()
 					}
 				}
-				if k%4 == 0 {
+				if k%l.group == 0 {
 					b := fill(3*(k+5) + k)
 					c, want := fill(k*NR), make([]float32, k*NR)
 					x := args{b: ptr(b), c: ptr(c), lda: 4 * (k + 5), k: k, cols: NR}
@@ -286,5 +286,16 @@ func BenchmarkStages(b *testing.B) {
 			}
 			b.ReportMetric(2*512*512*512*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 		})
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	l, err := New(context.Background(), 70, 10, 300, 1, 1)
+	require.NoError(t, err)
+	defer l.Close()
+	for _, s := range Stages() {
+		run := func() { _, _ = l.Run(context.Background(), s) }
+		run()
+		require.LessOrEqual(t, testing.AllocsPerRun(10, run), 1.0, "%v: no more than the options of a call", s)
 	}
 }

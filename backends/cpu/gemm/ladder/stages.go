@@ -23,6 +23,7 @@ const callSteps = 4096
 type product struct {
 	m, n, k int
 	a, b, c []float32
+	call    args // of the kernel at work: kernels are called through variables, so that an argument on the stack would escape
 }
 
 func (p *product) atA(i, k int) unsafe.Pointer { return unsafe.Pointer(&p.a[i+k*p.m]) }
@@ -98,7 +99,8 @@ func (p *product) unrolled(ctx context.Context) error {
 
 // vectors computes a vector of rows of one column of C at a time, from A and B in place.
 func (p *product) vectors(ctx context.Context, l *level) error {
-	x := args{lda: 4 * p.m}
+	x := &p.call
+	*x = args{lda: 4 * p.m}
 	for j := range p.n {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -109,9 +111,9 @@ func (p *product) vectors(ctx context.Context, l *level) error {
 			for k := 0; k < p.k; k += callSteps {
 				x.a, x.b, x.k = p.atA(i, k), p.atB(k, j), min(callSteps, p.k-k)
 				if x.rows < l.lanes && !l.predicated {
-					columnGo(&x, l.lanes)
+					columnGo(x, l.lanes)
 				} else {
-					l.column(&x)
+					l.column(x)
 				}
 				x.add = 1
 			}
@@ -132,16 +134,17 @@ type packer struct {
 // packA copies rows i0 to i0+rows, k from k0 on, in panels.
 func (p *packer) packA(i0, rows, k0, steps int) {
 	p.packsA++
-	x := args{lda: 4 * p.m}
+	x := &p.call
+	*x = args{lda: 4 * p.m}
 	for i := 0; i < rows; i += p.l.lanes {
 		x.rows = min(p.l.lanes, rows-i)
 		for k := 0; k < steps; k += callSteps {
 			x.k = min(callSteps, steps-k)
 			x.a, x.c = p.atA(i0+i, k0+k), unsafe.Pointer(&p.bufA[i*steps+k*p.l.lanes])
 			if x.rows < p.l.lanes && !p.l.predicated {
-				packAGo(&x, p.l.lanes)
+				packAGo(x, p.l.lanes)
 			} else {
-				p.l.packA(&x)
+				p.l.packA(x)
 			}
 		}
 	}
@@ -149,15 +152,16 @@ func (p *packer) packA(i0, rows, k0, steps int) {
 
 // packPanelB copies up to NR columns from j on, k from k0 on, to a place in the buffer of B.
 func (p *packer) packPanelB(to, k0, steps, j int) {
-	x := args{lda: 4 * p.k, cols: min(NR, p.n-j)}
+	x := &p.call
+	*x = args{lda: 4 * p.k, cols: min(NR, p.n-j)}
 	for k := 0; k < steps; k += x.k {
 		x.k = min(callSteps, steps-k)
 		x.b, x.c = p.atB(k0+k, j), unsafe.Pointer(&p.bufB[to+k*NR])
-		if x.cols == NR && x.k >= 4 {
-			x.k -= x.k % 4
-			p.l.packB(&x)
+		if x.cols == NR && x.k >= p.l.group {
+			x.k -= x.k % p.l.group
+			p.l.packB(x)
 		} else {
-			packBGo(&x)
+			packBGo(x)
 		}
 	}
 }
@@ -165,7 +169,8 @@ func (p *packer) packPanelB(to, k0, steps, j int) {
 // multiply computes rows i0 to i0+rows of up to NR columns from j on; both operands lie packed, steps of k.
 func (p *packer) multiply(i0, rows, steps, fromB, j int, add bool) {
 	l := p.l
-	x := args{ldc: 4 * p.m, lda: 4 * l.lanes * steps, cols: min(NR, p.n-j)}
+	x := &p.call
+	*x = args{ldc: 4 * p.m, lda: 4 * l.lanes * steps, cols: min(NR, p.n-j)}
 	for k := 0; k < steps; k += callSteps {
 		x.k = min(callSteps, steps-k)
 		x.b = unsafe.Pointer(&p.bufB[fromB+k*NR])
@@ -177,15 +182,15 @@ func (p *packer) multiply(i0, rows, steps, fromB, j int, add bool) {
 			x.a, x.c = unsafe.Pointer(&p.bufA[i*steps+k*l.lanes]), p.atC(i0+i, j)
 			if i+l.panels*l.lanes <= rows {
 				x.rows = l.lanes
-				l.wide(&x)
+				l.wide(x)
 				i += l.panels * l.lanes
 				continue
 			}
 			x.rows = min(l.lanes, rows-i)
 			if x.rows < l.lanes && !l.predicated {
-				p.corner(x)
+				p.corner()
 			} else {
-				l.tile(&x)
+				l.tile(x)
 			}
 			i += l.lanes
 		}
@@ -193,10 +198,10 @@ func (p *packer) multiply(i0, rows, steps, fromB, j int, add bool) {
 }
 
 // corner computes a tile with fewer rows than lanes by way of a whole one.
-func (p *packer) corner(x args) {
-	y := x
-	y.c, y.ldc, y.rows, y.add = unsafe.Pointer(&p.edge[0]), 4*p.l.lanes, p.l.lanes, 0
-	p.l.tile(&y)
+func (p *packer) corner() {
+	x := p.call
+	p.call.c, p.call.ldc, p.call.rows, p.call.add = unsafe.Pointer(&p.edge[0]), 4*p.l.lanes, p.l.lanes, 0
+	p.l.tile(&p.call)
 	for j := range x.cols {
 		for i := range x.rows {
 			c := at(x.c, j*x.ldc+4*i)
@@ -207,6 +212,7 @@ func (p *packer) corner(x args) {
 			*c = v
 		}
 	}
+	p.call = x
 }
 
 // packed packs both operands whole, then computes NR columns at a time.
