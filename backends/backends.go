@@ -149,6 +149,13 @@ func (o *Options) Int(key string, def, least, most int) int {
 	return n
 }
 
+// Conflict reports that options contradict each other, or that one would have no effect beside the others.
+func (o *Options) Conflict(format string, args ...any) {
+	if o.err == nil {
+		o.err = fmt.Errorf(format, args...)
+	}
+}
+
 // Err returns the first option that was wrong.
 func (o *Options) Err() error { return o.err }
 
@@ -199,6 +206,7 @@ func Open(spec string, overrides ...string) (Backend, error) {
 	}
 	o := &Options{values: map[string]string{}, used: map[string]bool{}}
 	for _, list := range append([]string{rest}, overrides...) {
+		here := map[string]bool{}
 		for _, pair := range strings.Split(list, ",") {
 			if pair == "" {
 				continue
@@ -207,6 +215,10 @@ func Open(spec string, overrides ...string) (Backend, error) {
 			if !ok {
 				return nil, &SpecError{fmt.Sprintf("backend %s: option %q is not key=value", name, pair)}
 			}
+			if here[key] {
+				return nil, fmt.Errorf("backend %s: option %q is given twice", name, key)
+			}
+			here[key] = true
 			o.values[key] = value
 		}
 	}

@@ -39,6 +39,7 @@ func TestOpen(t *testing.T) {
 		{spec: "probe:threads=65", err: "a number from 0 to 64"},
 		{spec: "probe:colour=red", err: `unknown option "colour"`},
 		{spec: "probe:mode", err: "is not key=value"},
+		{spec: "probe:mode=slow,threads=2,mode=fast", err: `option "mode" is given twice`},
 	}
 	for _, c := range cases {
 		b, err := backends.Open(c.spec, c.overrides...)
@@ -56,7 +57,7 @@ func TestOpen(t *testing.T) {
 
 func TestStatsSub(t *testing.T) {
 	a := backends.Stats{Nodes: 5, Products: 4, Dispatches: 3, Configurations: 2, Conversions: 9, ControlWords: 7, Bytes: 6, StagedBytes: 8,
-		UsefulMACs: 10, PaddedMACs: 20, SimulatedSeconds: 1.5}
+		UsefulMACs: 10, PaddedMACs: 20, HostResults: 30, SimulatedSeconds: 1.5}
 	require.Equal(t, backends.Stats{}, a.Sub(a))
 	require.Equal(t, a, a.Sub(backends.Stats{}))
 }

@@ -98,6 +98,21 @@ func parse(dev *device.Device, o *backends.Options) (Options, error) {
 	opt.CPURate = 1e9 * float64(o.Int("cpu_gops", int(DefaultCPURate/1e9), 1, 1e6))
 	opt.Rows = o.Int("rows", 0, 0, 1<<30)
 	opt.node, opt.xclbin, opt.manifest = o.String("device", ""), o.String("xclbin", ""), o.String("manifest", "")
+	if opt.node == "" && (opt.xclbin != "" || opt.manifest != "") {
+		o.Conflict("xclbin, manifest: they configure a chip, and no device is given")
+	}
+	if opt.node != "" && opt.Mode == Emulate {
+		o.Conflict("device=%s, mode=emulate: the chip computes, or the emulator", opt.node)
+	}
+	if opt.node != "" && o.String("rounding", "") != "" {
+		o.Conflict("device=%s, rounding: the chip rounds as the manifest of its configuration says", opt.node)
+	}
+	if opt.Precision == Int8 && opt.F32Out {
+		o.Conflict("precision=int8, output=f32: int8 products are summed in int32 whatever the output of float products")
+	}
+	if opt.Precision == BFP16 && opt.RowMajorB {
+		o.Conflict("precision=bfp16, layout=row: bfp16 weights are tiled on the host, in no other order")
+	}
 	return opt, o.Err()
 }
 

@@ -195,11 +195,19 @@ func TestOpen(t *testing.T) {
 		"xdna:precision=bfp16": "one of bf16, int8",
 		"xdna2:color=red":      "unknown option",
 		"xdna2:threads=-1":     "a number from 0",
+
+		"xdna2:xclbin=a":                       "no device is given",
+		"xdna:manifest=a":                      "no device is given",
+		"xdna2:device=/dev/null,mode=emulate":  "the chip computes, or the emulator",
+		"xdna2:device=/dev/null,rounding=even": "as the manifest",
+		"xdna:precision=int8,output=f32":       "whatever the output",
+		"xdna2:precision=bfp16,layout=row":     "tiled on the host",
+		"xdna:rows=3,rows=4":                   "given twice",
 	} {
 		_, err := backends.Open(spec)
 		require.ErrorContains(t, err, want, spec)
 	}
-	b, err := backends.Open("xdna2:mode=emulate,precision=bfp16,rounding=floor,layout=row,schedule=pingpong,padding=memtile,overflow=saturate,output=f32,rows=7,cpu_gops=9")
+	b, err := backends.Open("xdna2:mode=emulate,precision=bfp16,rounding=floor,schedule=pingpong,padding=memtile,overflow=saturate,output=f32,rows=7,cpu_gops=9")
 	require.NoError(t, err)
 	require.True(t, b.Describe().Simulated)
 	require.NoError(t, b.Close())

@@ -150,6 +150,9 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"run", "--size", "3x4x5,6x7x8"}, "one size is right", true},
 		{[]string{"run", "--size", "3x4x5", "--mode", "real"}, "emulate or fast", true},
 		{[]string{"run", "--size", "3x4x5", "--mode", "fast", "--out", "s8"}, "s32", true},
+		{[]string{"run", "--size", "3x4x5", "--check", "-2"}, "-1 for none", true},
+		{[]string{"run", "--size", "3x4x5", "--threads", "-1"}, "0 to 1024", true},
+		{[]string{"run", "--size", "3x4x5", "--mode", "fast", "--threads", "-1"}, "0 to 1024", true},
 		{[]string{"trace", "--size", "3x4x5"}, "-o FILE is missing", true},
 		{[]string{"trace", "--size", "3x4x5", "-o", "/nonexistent/x.json"}, "/nonexistent/x.json", false},
 	} {

@@ -102,6 +102,12 @@ func (f *runFlags) run(ctx context.Context, w io.Writer) error {
 			return err
 		}
 	}
+	if f.check < -1 {
+		return cli.Usagef("--check %d: -1 for none, 0 for all or a number of elements is right", f.check)
+	}
+	if err := (&cli.Options{Threads: f.threads}).CheckThreads(); err != nil {
+		return err
+	}
 	x := newOperands(s, p, f.seed)
 	m, n, k := p.Padded()
 	predicted := p.Predict()

@@ -80,6 +80,9 @@ func (f *designFlags) build() (*plan.Machine, plan.Design, error) {
 	if f.kmt != 0 {
 		d.KMT = f.kmt
 	}
+	if f.bands < 0 || f.kmt < 0 {
+		return nil, plan.Design{}, cli.Usagef("--bands %d, --kmt %d: 0, for the design's own, or more is right", f.bands, f.kmt)
+	}
 	if f.bands != 0 {
 		d.Bands = f.bands
 	}

@@ -209,6 +209,8 @@ func TestUsageErrors(t *testing.T) {
 		{"predict --size 1x2x3,4x5x6", "one size"},
 		{"predict --size 64x64x64 --tile 1,2", "m,k,n is right"},
 		{"predict --size 64x64x64 --tile 64,64,64", "needs --kmt"},
+		{"predict --size 64x64x64 --bands -1", "--bands -1"},
+		{"predict --size 64x64x64 --kmt -8", "--kmt -8"},
 		{"predict --size 64x64x64 --tile 128,128,128 --kmt 128", "of L1"},
 		{"predict --size 64x64x64 --schedule later", "overlapped, pingpong or serial"},
 		{"plot --dtype int8-int8", "-o FILE or --json"},

@@ -122,6 +122,12 @@ func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
 		return cli.Usagef("--size %s: one product is right", f.size)
 	}
 	m, n, k := sizes[0].M, sizes[0].N, sizes[0].K
+	if f.check < 0 {
+		return cli.Usagef("--check %d: 0 or more elements are right", f.check)
+	}
+	if err := (&cli.Options{Threads: f.threads}).CheckThreads(); err != nil {
+		return err
+	}
 	opt := xdna.Options{Threads: f.threads}
 	for _, c := range []struct {
 		flag, v string

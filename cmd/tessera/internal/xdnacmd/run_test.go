@@ -53,6 +53,9 @@ func TestRunUsage(t *testing.T) {
 		{"--size", "1x1"},
 		{"--size", "1x1x1", "--mode", "slow"},
 		{"--size", "8x8x9", "--dtype", "bf16-bfp16"},
+		{"--size", "1x1x1", "--check", "-1"},
+		{"--size", "1x1x1", "--threads", "-1"},
+		{"--size", "1x1x1", "--threads", "5000"},
 	} {
 		_, err := execute(append([]string{"run"}, args...)...)
 		require.Equal(t, 2, cli.ExitCode(err), "%v: %v", args, err)
