@@ -1,6 +1,9 @@
 package mem
 
-import "sync"
+import (
+	"sync"
+	"unsafe"
+)
 
 // poolSize is the size of the mappings that Pooled cuts up: many times a huge page.
 const poolSize = 32 << 20
@@ -58,4 +61,14 @@ func (p *pool) release(piece []byte) error {
 		pools.current = nil
 	}
 	return unmap(p.raw)
+}
+
+// Touch writes a zero to the first byte of each huge page that data reaches into, which must be zero or about to be overwritten. Workers that
+// fill it then do not all clear the same page when they come to it first.
+func Touch(data []byte) {
+	const huge = 2 << 20
+	for i := 0; i < len(data); {
+		data[i] = 0
+		i += huge - int(uintptr(unsafe.Pointer(&data[i]))%huge)
+	}
 }

@@ -54,6 +54,7 @@ func PackB(b Matrix, o *Options) (*PackedB, error) {
 		p.sums = make([]int32, panels*p.f.nr)
 	}
 	if p.k > 0 {
+		mem.Touch(p.data)
 		par.Run(o.threads(), panels, &packJob{p, b})
 	}
 	return p, nil

@@ -84,6 +84,7 @@ func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packe
 	for from := 0; from < p.panels; from += run {
 		to := min(from+run, p.panels)
 		mem.Advise(data[from*nr*rowBytes:min(to*nr*rowBytes, end)], mem.Populate)
+		mem.Touch(p.data[from*g.size : to*g.size])
 		task := packTask{p: p, data: data, rowBytes: rowBytes, row: row, first: from}
 		par.Run(o.Threads, to-from, &task)
 		if o.Release != nil {
