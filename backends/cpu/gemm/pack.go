@@ -6,7 +6,7 @@ import "unsafe"
 // A, columns of B), in each panel the groups of kr consecutive k one after another, in each group the kr values of each
 // leading element together. Places past the end of the operand hold a fixed value. There is one such order per format,
 // whatever the strides of the source, so the packed bytes do not depend on the path that wrote them: plain Go here, assembly
-// for the layouts that matter, which moves groups of four bytes.
+// for the layouts that matter, which moves groups of four or eight bytes.
 
 // packTile is the number of k that a strided source is read along before the next leading element is taken: one cache line of
 // f32, so that each line of the source is used whole while it is in L1, and the tile of the destination stays in L1 too.
@@ -37,6 +37,8 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 	}
 	t0 := 0
 	switch {
+	case p.kr*size == 8:
+		t0 = packLongGroups(dst, src, p, size)
 	case p.lead == 1 && p.kr > 1 && interleave[p.kr][size] != nil && p.depth >= p.kr && p.live >= 16:
 		groups, cols := p.depth/p.kr, p.live&^15
 		t0 = groups * p.kr
@@ -97,6 +99,14 @@ func packGroups(dst, src unsafe.Pointer, p panel, size int) int {
 			transposeWide[min(p.live-i, 16)](unsafe.Add(dst, i*4), unsafe.Add(src, i*p.lead*size), p.lead*size, n, p.width*4)
 		}
 		return n * p.kr
+	case p.deep == 1 && flip == 0 && transpose4 != nil && groups >= 4:
+		n := groups &^ 3
+		i := 0
+		for ; i+4 <= p.live; i += 4 {
+			transpose4(unsafe.Add(dst, i*4), unsafe.Add(src, i*p.lead*size), p.lead*size, n, p.width*4)
+		}
+		packRest(dst, src, p, size, i, n*p.kr)
+		return n * p.kr
 	case p.deep == 1 && transpose8 != nil && groups >= 8:
 		// Groups lie side by side in each row of the source: a transposition of 4-byte elements, eight rows at a time.
 		n := groups &^ 7
@@ -123,6 +133,27 @@ func packGroups(dst, src unsafe.Pointer, p panel, size int) int {
 		return p.depth
 	}
 	return 0
+}
+
+// packLongGroups does the same for groups of eight bytes, of which nothing is inverted.
+func packLongGroups(dst, src unsafe.Pointer, p panel, size int) int {
+	groups := p.depth / p.kr
+	switch {
+	case p.deep == 1: // each row of the source is a row of groups
+		for i := range p.live {
+			s := unsafe.Add(src, i*p.lead*size)
+			for g := range groups {
+				*(*uint64)(unsafe.Add(dst, (g*p.width+i)*8)) = *(*uint64)(unsafe.Add(s, g*8))
+			}
+		}
+	case p.lead == 1 && packRows[size] != nil && groups > 0 && p.live >= 4:
+		n := p.live &^ 3
+		packRows[size](dst, src, p.deep*size, groups, p.width*8, n)
+		packRest(dst, src, p, size, n, groups*p.kr)
+	default:
+		return 0
+	}
+	return groups * p.kr
 }
 
 // packRest packs leading elements from i on for the first depth values of k.
@@ -184,6 +215,11 @@ var (
 	flipLines  func(dst, src unsafe.Pointer, n int) // copies n bytes, a multiple of 64, with their top bits inverted
 	// sumBytes32 writes the sums of h rows, lead bytes apart, of n bytes, a multiple of 32.
 	sumBytes32 func(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+	// transpose4 brings four rows of n words, a multiple of 4 and lead bytes apart, to columns of four words, step bytes apart.
+	transpose4 func(dst, src unsafe.Pointer, lead, n, step int)
+	// packRows, by the size of an element: interleaves the rows of groups, pitch bytes apart, of columns elements, a multiple of 4.
+	packRows   [3]func(dst, src unsafe.Pointer, pitch, groups, step, columns int)
+	sumGroups8 func(sums, panel unsafe.Pointer, groups, step, columns int) // signed bytes of each column in groups of eight
 	sumGroups  func(sums, src unsafe.Pointer, steps, step, lanes int, unsigned bool)
 )
 
@@ -273,7 +309,7 @@ func packWiden(dst, src unsafe.Pointer, t Type, p panel) {
 	}
 	t0 := 0
 	switch {
-	case p.lead == 1 && widenRow != nil && p.live == p.width && p.width%16 == 0:
+	case p.lead == 1 && widenRow != nil && p.live == p.width && p.width%4 == 0:
 		for r := range p.depth {
 			widenRow(out[r*p.width:(r+1)*p.width], unsafe.Add(src, r*p.deep*2), t)
 		}
@@ -334,6 +370,10 @@ func columnSums(sums, panel unsafe.Pointer, f format, depth int) {
 		for j := range out {
 			out[j] -= 128 * int32(steps*f.kr)
 		}
+		return
+	}
+	if f.kr == 8 && sumGroups8 != nil && steps > 0 {
+		sumGroups8(sums, panel, steps, f.step(), f.nr)
 		return
 	}
 	clear(out)

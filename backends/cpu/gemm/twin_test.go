@@ -113,6 +113,15 @@ func TestKernelsMatchTwins(t *testing.T) {
 	}
 }
 
+// The ceiling of each product that has assembly is measured by a loop.
+func TestPeaks(t *testing.T) {
+	for _, b := range []Type{F32, BF16, F16, S8} {
+		e, err := engineFor(isas()[len(isas())-1], map[Type]Type{S8: S8, F32: F32, BF16: BF16, F16: F32}[b], b, format{}, Auto)
+		require.NoError(t, err)
+		require.Equal(t, e.main.isa != cpuinfo.Portable, Peak(b, 1, nil) > 0, "%v by %s", b, e.main.name)
+	}
+}
+
 // FuzzKernels compares each kernel with its Go twin on raw arguments.
 func FuzzKernels(f *testing.F) {
 	f.Add(uint64(1), uint8(3), uint8(40), uint16(17), true, false)

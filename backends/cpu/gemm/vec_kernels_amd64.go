@@ -2,11 +2,7 @@
 
 package gemm
 
-import (
-	"unsafe"
-
-	"github.com/tessera-go/tessera/internal/cpuinfo"
-)
+import "github.com/tessera-go/tessera/internal/cpuinfo"
 
 func archVec(isa ISA) *vecOps {
 	switch {
@@ -18,23 +14,12 @@ func archVec(isa ISA) *vecOps {
 	return nil
 }
 
-// rowFuncs are the assembly functions of one width.
-type rowFuncs struct {
-	width                        int
-	fromS32, scale               func(x *float32, n int, p, q float32)
-	mul, add                     func(x, y *float32, n int)
-	act                          [numActivations]func(x *float32, n int, p, q float32)
-	bf16, f16, fromBF16, fromF16 func(dst, src unsafe.Pointer, n int)
-	fromPairs                    func(dst, src unsafe.Pointer, pairs, vectors int)
-	quant                        func(dst *uint8, x *float32, n int, scale, low, high float32, zero int32)
-}
-
 var vecAVX512 = rowFuncs{
 	width: 16, fromS32: actFromS32AVX512, scale: actScaleAVX512, mul: vecMulAVX512, add: vecAddAVX512,
 	act: [numActivations]func(*float32, int, float32, float32){ReLU: actReLUAVX512, Clip: actClipAVX512, LeakyReLU: actLeakyReLUAVX512,
 		HardSwish: actHardSwishAVX512, HardSigmoid: actHardSigmoidAVX512, Sigmoid: actSigmoidAVX512, SiLU: actSiLUAVX512, Tanh: actTanhAVX512,
 		GELU: actGELUAVX512, GELUTanh: actGELUTanhAVX512, QuickGELU: actQuickGELUAVX512},
-	bf16: vecBF16AVX512, f16: vecF16AVX512, fromBF16: vecFromBF16AVX512, fromF16: vecFromF16AVX512, fromPairs: vecFromPairsAVX512,
+	bf16: vecBF16AVX512, f16: vecF16AVX512, fromBF16: vecFromBF16AVX512, fromF16: vecFromF16AVX512, fromGroups: vecFromPairsAVX512, groupK: 2,
 	quant: vecQuantAVX512,
 }.ops()
 
@@ -43,93 +28,6 @@ var vecAVX2 = rowFuncs{
 	act: [numActivations]func(*float32, int, float32, float32){ReLU: actReLUAVX2, Clip: actClipAVX2, LeakyReLU: actLeakyReLUAVX2,
 		HardSwish: actHardSwishAVX2, HardSigmoid: actHardSigmoidAVX2, Sigmoid: actSigmoidAVX2, SiLU: actSiLUAVX2, Tanh: actTanhAVX2,
 		GELU: actGELUAVX2, GELUTanh: actGELUTanhAVX2, QuickGELU: actQuickGELUAVX2},
-	bf16: vecBF16AVX2, f16: vecF16AVX2, fromBF16: vecFromBF16AVX2, fromF16: vecFromF16AVX2, fromPairs: vecFromPairsAVX2,
+	bf16: vecBF16AVX2, f16: vecF16AVX2, fromBF16: vecFromBF16AVX2, fromF16: vecFromF16AVX2, fromGroups: vecFromPairsAVX2, groupK: 2,
 	quant: vecQuantAVX2,
 }.ops()
-
-// onStack hides from the compiler that the first element's address goes to a function in a variable, which would move the array to
-// the heap: these functions are assembly, which keeps no address.
-func onStack(a *[16]float32) *float32 {
-	hidden := uintptr(unsafe.Pointer(a))
-	return *(**float32)(unsafe.Pointer(&hidden))
-}
-
-// ops wraps functions on whole vectors into operations on slices. The rest of a slice takes the Go twin, which gives the same
-// bits.
-func (f rowFuncs) ops() vecOps {
-	w := f.width
-	one := func(g func(*float32, int, float32, float32)) func([]float32, float32, float32) {
-		return func(x []float32, p, q float32) {
-			n := len(x) &^ (w - 1)
-			if n > 0 {
-				g(&x[0], n, p, q)
-			}
-			if n < len(x) {
-				var tmp [16]float32
-				copy(tmp[:], x[n:])
-				g(onStack(&tmp), w, p, q)
-				copy(x[n:], tmp[:])
-			}
-		}
-	}
-	two := func(g func(x, y *float32, n int), rest func(x, y []float32)) func(x, y []float32) {
-		return func(x, y []float32) {
-			n := len(x) &^ (w - 1)
-			if n > 0 {
-				g(&x[0], &y[0], n)
-			}
-			rest(x[n:], y[n:])
-		}
-	}
-	narrow := func(g func(dst, src unsafe.Pointer, n int), rest func([]uint16, []float32)) func([]uint16, []float32) {
-		return func(dst []uint16, x []float32) {
-			n := len(x) &^ (w - 1)
-			if n > 0 {
-				g(unsafe.Pointer(&dst[0]), unsafe.Pointer(&x[0]), n)
-			}
-			rest(dst[n:], x[n:])
-		}
-	}
-	var v vecOps
-	scale := one(f.scale)
-	v.scale = func(x []float32, s float32) { scale(x, s, 0) }
-	fromS32 := one(f.fromS32)
-	v.fromS32 = func(x []float32) { fromS32(x, 0, 0) }
-	v.mul, v.add = two(f.mul, portableVec.mul), two(f.add, portableVec.add)
-	for i, g := range f.act {
-		if g != nil {
-			v.act[i] = one(g)
-		}
-	}
-	v.bf16, v.f16 = narrow(f.bf16, portableVec.bf16), narrow(f.f16, portableVec.f16)
-	v.fromHalf = func(dst []float32, src unsafe.Pointer, t Type) {
-		g := f.fromBF16
-		if t == F16 {
-			g = f.fromF16
-		}
-		n := len(dst) &^ (w - 1)
-		if n > 0 {
-			g(unsafe.Pointer(&dst[0]), src, n)
-		}
-		portableVec.fromHalf(dst[n:], unsafe.Add(src, n*2), t)
-	}
-	v.widenPanel = func(dst, src unsafe.Pointer, fm format, kc int) {
-		switch {
-		case fm.elem == F16 && fm.nr%w == 0:
-			f.fromF16(dst, src, kc*fm.nr)
-		case fm.elem == BF16 && fm.nr%w == 0:
-			// An odd last value of k writes one row more, for which the buffer has room.
-			f.fromPairs(dst, src, ceilDiv(kc, 2), fm.nr/w)
-		default:
-			widenPanel(dst, src, fm, kc)
-		}
-	}
-	v.quant = func(dst []uint8, x []float32, s float32, zero, low, high int32) {
-		n := len(x) &^ (w - 1)
-		if n > 0 {
-			f.quant(&dst[0], &x[0], n, s, float32(low-zero), float32(high-zero), zero)
-		}
-		portableVec.quant(dst[n:], x[n:], s, zero, low, high)
-	}
-	return v
-}

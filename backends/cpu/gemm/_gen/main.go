@@ -80,5 +80,6 @@ func main() {
 	flag.Parse()
 	amd64(*out)
 	arm64(*out)
+	neonFiles(*out)
 	ladder(*out)
 }
