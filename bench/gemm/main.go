@@ -71,7 +71,7 @@ func (c benchCase) name() string {
 func cases() []benchCase {
 	var list []benchCase
 	cubes := []int{64, 256, 512, 1000, 1024, 2048, 4096}
-	odd := [][3]int{{1, 4096, 4096}, {8, 4096, 4096}, {128, 4096, 4096}, {37, 511, 129}}
+	odd := [][3]int{{1, 4096, 4096}, {2, 4096, 4096}, {4, 4096, 4096}, {8, 4096, 4096}, {16, 4096, 4096}, {128, 4096, 4096}, {37, 511, 129}}
 	for _, dtype := range []string{"f32", "bf16", "s8s8s32", "u8s8s32"} {
 		for _, threads := range []int{1, 2} {
 			for _, n := range cubes {
@@ -246,13 +246,27 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	}
 	var peaks, bands []float64
 	weightBytes := k * n * bsize
+	var band unsafe.Pointer
+	if m == 1 && c.threads == 1 {
+		band = C.read_memory(C.int64_t(weightBytes))
+		defer C.free(band)
+	}
 	end := time.Now().Add(budget)
 	for round := 0; round < 5 || time.Now().Before(end); round++ {
 		peaks = append(peaks, gemm.Peak(weights, c.threads, o))
 		if m == 1 && c.threads == 1 {
-			t := time.Now()
-			C.read_all(pb, C.int64_t(weightBytes))
-			bands = append(bands, float64(weightBytes)/time.Since(t).Seconds()/1e9)
+			best := 0.0
+			for pattern := range C.int(2) {
+				// Again and again, as the contestants do, so that caches hold as much of it as of the weights.
+				reps := 0
+				t := time.Now()
+				for reps == 0 || time.Since(t) < slot {
+					C.read_all(band, C.int64_t(weightBytes), pattern)
+					reps++
+				}
+				best = max(best, float64(reps)*float64(weightBytes)/time.Since(t).Seconds()/1e9)
+			}
+			bands = append(bands, best)
 		}
 		// Each round starts with another contestant.
 		for i := range list {

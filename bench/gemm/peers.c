@@ -6,6 +6,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct dnn {
 	dnnl_engine_t engine;
@@ -126,25 +127,43 @@ void blas_sgemm(int which, int m, int n, int k, const float *a, const float *b, 
 
 const char *blas_core(int which) { return which == 0 && core_name ? core_name() : ""; }
 
-__attribute__((target("avx2"))) int64_t read_all(const void *p, int64_t n) {
-	// Four streams a page apart keep more lines in flight than one.
-	const char *c = p;
-	__m256i s0 = _mm256_setzero_si256(), s1 = s0, s2 = s0, s3 = s0;
-	int64_t quarter = n / 4 / 4096 * 4096;
-	for (int64_t i = 0; i < quarter; i += 64) {
-		for (int64_t q = 0; q < 4; q++) {
-			const char *x = c + q * quarter + i;
-			_mm_prefetch(x + 2048, _MM_HINT_T0);
-			__m256i v = _mm256_loadu_si256((const void *)x), w = _mm256_loadu_si256((const void *)(x + 32));
-			if (q & 1) {
-				s0 = _mm256_xor_si256(s0, v);
-				s1 = _mm256_xor_si256(s1, w);
-			} else {
-				s2 = _mm256_xor_si256(s2, v);
-				s3 = _mm256_xor_si256(s3, w);
-			}
+void *read_memory(int64_t n) {
+	const int64_t huge = 2 << 20;
+	void *p = aligned_alloc(huge, (n + huge - 1) / huge * huge);
+	if (!p) abort();
+	madvise(p, (n + huge - 1) / huge * huge, MADV_HUGEPAGE);
+	memset(p, 1, n);
+	return p;
+}
+
+// Streams of whole lines. Which number of them reads fastest, and whether asking ahead helps, depends on the processor and on who
+// else uses the memory.
+__attribute__((target("avx512f"))) static int64_t read512(const char *p, int64_t n, int64_t streams, int64_t ahead) {
+	__m512i s[4] = {0};
+	int64_t part = n / streams / 4096 * 4096;
+	for (int64_t i = 0; i < part; i += 256)
+		for (int64_t q = 0; q < streams; q++) {
+			const char *x = p + q * part + i;
+			for (int64_t v = 0; ahead && v < 4; v++) _mm_prefetch(x + ahead + 64 * v, _MM_HINT_T0);
+			for (int64_t v = 0; v < 4; v++) s[v] = _mm512_xor_si512(s[v], _mm512_loadu_si512(x + 64 * v));
 		}
-	}
-	s0 = _mm256_xor_si256(_mm256_xor_si256(s0, s1), _mm256_xor_si256(s2, s3));
-	return _mm256_extract_epi64(s0, 0);
+	return _mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
+}
+
+__attribute__((target("avx2"))) static int64_t read256(const char *p, int64_t n, int64_t streams, int64_t ahead) {
+	__m256i s[4] = {0};
+	int64_t part = n / streams / 4096 * 4096;
+	for (int64_t i = 0; i < part; i += 128)
+		for (int64_t q = 0; q < streams; q++) {
+			const char *x = p + q * part + i;
+			for (int64_t v = 0; ahead && v < 2; v++) _mm_prefetch(x + ahead + 64 * v, _MM_HINT_T0);
+			for (int64_t v = 0; v < 4; v++) s[v] = _mm256_xor_si256(s[v], _mm256_loadu_si256((const void *)(x + 32 * v)));
+		}
+	return _mm256_extract_epi64(_mm256_xor_si256(_mm256_xor_si256(s[0], s[1]), _mm256_xor_si256(s[2], s[3])), 0);
+}
+
+int64_t read_all(const void *p, int64_t n, int pattern) {
+	static volatile int64_t sink;
+	int64_t streams = pattern ? 4 : 2, ahead = pattern ? 2048 : 0;
+	return sink = __builtin_cpu_supports("avx512f") ? read512(p, n, streams, ahead) : read256(p, n, streams, ahead);
 }

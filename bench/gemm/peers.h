@@ -17,5 +17,6 @@ void blas_threads(int which, int n);
 void blas_sgemm(int which, int m, int n, int k, const float *a, const float *b, float *c);
 const char *blas_core(int which);
 
-// read_all reads n bytes and returns something of them.
-int64_t read_all(const void *p, int64_t n);
+// read_memory allocates n bytes in huge pages. read_all reads them in one of two patterns and returns something of them.
+void *read_memory(int64_t n);
+int64_t read_all(const void *p, int64_t n, int pattern);

@@ -21,8 +21,9 @@ type blocking struct {
 // maxChunk bounds the steps of a chunk that block returns.
 func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
 
-// block decides the blocking of m strips of at most h rows, steps of k and panels of B for the number of workers.
-func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int) blocking {
+// block decides the blocking of m strips of at most h rows, steps of k and panels of B for the number of workers. copies says that
+// chunks are copied into memory for maxChunk steps.
+func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, copies bool) blocking {
 	nr := k.b.nr
 	panelStep := 4 * nr // bytes of B (widened, for the types that are) a step
 
@@ -30,6 +31,10 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	kc = min(max(kc, kn.kcMin), kn.kcMax)
 	if h <= 4 {
 		kc *= 4 // a low strip is small, and fewer passes over C pay
+	}
+	if strips == 1 && !copies {
+		// B goes by once, at the pace of memory, which likes panels of all of k; the strip comes from L2.
+		kc = max(kc, in.L2/100*kn.cPercent/(4*h))
 	}
 	if steps <= kc*5/4 {
 		kc = steps
@@ -40,8 +45,11 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	kc = max(kc, 1)
 
 	most := max(in.L2/100*kn.cPercent/(h*panelStep), 1) // strips times panels of a block
-	if strips == 1 && kc == steps && h < len(k.wideP) {
-		wide := max(k.wideP[h], 1)
+	if strips == 1 && kc == steps {
+		wide := 1
+		if h < len(k.wideP) {
+			wide = max(k.wideP[h], 1)
+		}
 		return blocking{kc, 1, passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), wide}
 	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)

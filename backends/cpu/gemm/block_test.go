@@ -53,9 +53,9 @@ func TestChunksDoNotDependOnWorkers(t *testing.T) {
 	require.NoError(t, err)
 	for _, k := range allKernels {
 		for _, steps := range []int{1, 100, 700, 5000} {
-			want := block(in, kn, k, k.mr, 50, steps, 60, 1).kc
+			want := block(in, kn, k, k.mr, 50, steps, 60, 1, true).kc
 			for workers := 2; workers < 70; workers++ {
-				require.Equal(t, want, block(in, kn, k, k.mr, 50, steps, 60, workers).kc)
+				require.Equal(t, want, block(in, kn, k, k.mr, 50, steps, 60, workers, true).kc)
 			}
 		}
 	}

@@ -238,7 +238,8 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		work := float64(p.np) * float64(p.kp) * (float64(p.mp) + 4)
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
-	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers)
+	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
+		p.localA || p.localB || p.widen)
 	if p.localB {
 		// Every block packs its chunks of B, so blocks are as high as C allows, and workers share columns.
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
