@@ -50,7 +50,7 @@ func halves(x tensor.Tensor, heads int) tensor.Tensor {
 }
 
 // writeFolder writes the random model of a shape as a checkpoint in two files.
-func writeFolder(t *testing.T, s llmtest.Shape, config map[string]any) string {
+func writeFolder(t testing.TB, s llmtest.Shape, config map[string]any) string {
 	var file bytes.Buffer
 	require.NoError(t, llmtest.Write(&file, s))
 	f, err := gguf.Parse(file.Bytes())

@@ -19,7 +19,7 @@ import (
 // small is a model of small random weights, laid out as the published one is.
 type small map[string][]float64
 
-func (m small) put(t *testing.T, dir string, damage func(weights []map[string]any) []map[string]any) {
+func (m small) put(t testing.TB, dir string, damage func(weights []map[string]any) []map[string]any) {
 	r := rand.New(rand.NewPCG(1, 9))
 	shapes := map[string][]int{"embeddings": {40, 8}, "timescales": {1, 4}, "layer.0.widen.weight": {8, 16}, "layer.0.widen.bias": {16},
 		"hidden.weight": {16, 12}, "hidden.bias": {12}}
@@ -241,4 +241,35 @@ func TestPublished(t *testing.T) {
 			require.Equal(t, []int32{34, 1163, 1656, 7, 25, 9, 688, 17, 6}, ids)
 		}
 	}
+}
+
+// Whatever the published files hold, converting and opening them gives an error or a model that computes.
+func FuzzConvert(f *testing.F) {
+	from := f.TempDir()
+	m := small{}
+	m.put(f, from, nil)
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		require.NoError(f, err)
+		return b
+	}
+	manifest, vocab := read("model.json"), read("vocab.json")
+	f.Add(manifest, vocab)
+	f.Add([]byte(`{"weightsManifest":[{"paths":["shard1"],"weights":[{"name":"a","dtype":"float32","shape":[-1,9223372036854775807]}]}]}`), []byte(`[["a",1]]`))
+	to := f.TempDir()
+	f.Fuzz(func(t *testing.T, manifest, vocab []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(from, "model.json"), manifest, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(from, "vocab.json"), vocab, 0o600))
+		if err := Convert(from, to); err != nil {
+			return
+		}
+		m, err := Open(to)
+		if err != nil {
+			return
+		}
+		if _, _, err := m.Embed(context.Background(), "a cat"); err != nil {
+			t.Logf("embed: %v", err)
+		}
+		require.NoError(t, m.Close())
+	})
 }
