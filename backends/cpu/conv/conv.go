@@ -717,7 +717,7 @@ func (p *Plan) Do(worker, job int) {
 						p.bare(sc, g, p0, p1, h, pixel, stepX)
 						continue
 					}
-					p.panels(sc, g, p0, p1, h, pixel, stepX)
+					p.panels(sc, g, p0, p1, h, pixel, stepX, (row-first)*strips+st)
 				}
 				if (a.Post != nil || !direct) && cut == cuts-1 {
 					p.post(sc, h, pixel, stepX)
@@ -728,17 +728,23 @@ func (p *Plan) Do(worker, job int) {
 	}
 }
 
-// panels runs one strip of pixels against panels of a group.
-func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX int) {
+// panels runs one strip of pixels, the strip-th of a job, against panels of a group.
+func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX, strip int) {
 	a, s, w, k := p.args, &p.s, p.cur, p.k
 	t := &sc.t
 	mg := s.M / s.Groups
 	size := k.nr * w.ph.steps * len(w.ph.segs)
 	stride := len(p.init) / s.Groups
+	// The panels of the next cut lie behind these: a half with each of two strips, when those of this one have come.
+	ahead := 0
+	if strip == 1 || strip == 2 {
+		ahead = (p1-p0)*size*4 + (strip-1)*size*2
+	}
 	for pn := p0; pn < p1; pn++ {
 		live := min(mg-pn*k.nr, k.nr)
 		ch := g*mg + pn*k.nr
 		t.b = unsafe.Pointer(&p.f.data[w.ph.b+g*w.ph.group+pn*size])
+		t.ahead = uintptr(t.b) + uintptr(ahead)
 		t.init = unsafe.Pointer(&p.init[g*stride+pn*k.nr])
 		if k.kind != kindF32 {
 			t.scale, t.extra = unsafe.Pointer(&p.scale[g*stride+pn*k.nr]), unsafe.Pointer(&p.extra[g*stride+pn*k.nr])

@@ -192,6 +192,7 @@ func TestTileFields(t *testing.T) {
 	var a tile
 	require.EqualValues(t, 128, unsafe.Offsetof(a.scale))
 	require.EqualValues(t, 136, unsafe.Offsetof(a.extra))
+	require.EqualValues(t, 144, unsafe.Offsetof(a.ahead))
 }
 
 func BenchmarkTypes(b *testing.B) {

@@ -38,6 +38,10 @@ type tile struct {
 	// every channel of a panel. In raw mode integer sums are stored with it, the channels that there are.
 	scale unsafe.Pointer
 	extra unsafe.Pointer
+
+	// High tiles fetch memory that is needed later into L2, half as much as they read of the filter, from here on. It is an address only, never
+	// followed.
+	ahead uintptr
 }
 
 // strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.

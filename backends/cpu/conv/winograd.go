@@ -22,6 +22,7 @@ type winograd struct {
 	block  int // tiles of a job
 	blocks int
 	cuts   int // of the panels; more than one: jobs of their own
+	group  int // panels whose sums are kept before they are transformed: so often is a frequency of the tiles used at a time
 	row    int // floats of a tile of one frequency
 	zeros  []float32
 	args   *Args
@@ -59,7 +60,7 @@ type winogradScratch struct {
 	res  [][16]unsafe.Pointer
 	offs [1]int
 	v    []float32 // [frequency][tile][C]
-	m    []float32 // [frequency][tile][channels of a panel]
+	m    []float32 // [panel of a group][frequency][tile][channels of a panel]
 	tmp  []float32
 	sink []float32 // what lies outside the image
 	load []float32
@@ -72,6 +73,9 @@ const winogradLeast = 12
 
 // winogradFloats is the size of the frequencies of a job, in and out: most of a small L2. Speed is flat from half to twice of it.
 const winogradFloats = 192 << 10
+
+// winogradSums is the size of the sums that are kept: a share of L2.
+const winogradSums = 64 << 10
 
 // BestTile returns the Tile with which a convolution is fastest: 0, 2 or 4. It depends on nothing but the sizes.
 //
@@ -242,6 +246,7 @@ func newWinograd(p *Plan) *winograd {
 	}
 	w.block = max(ceilDiv(w.total, max(w.blocks, 1)), 1)
 	w.blocks = ceilDiv(w.total, w.block)
+	w.group = min(max(winogradSums/(fm.freqs()*w.block*p.k.nr), 1), panels)
 	return w
 }
 
@@ -283,9 +288,12 @@ func (w *winograd) Do(worker, job int) {
 		w.forward(sc, i, first+i)
 	}
 	w.targets(sc, first, n)
-	for pn := p0; pn < p1; pn++ {
-		w.products(sc, pn, n)
-		w.backward(sc, pn, n)
+	for from := p0; from < p1; from += w.group {
+		to := min(from+w.group, p1)
+		w.products(sc, from, to, n)
+		for pn := from; pn < to; pn++ {
+			w.backward(sc, pn, pn-from, n)
+		}
 	}
 	if a.Post != nil || a.Store != nil {
 		w.post(sc, first, n)
@@ -296,7 +304,7 @@ func (sc *winogradScratch) prepare(w *winograd) {
 	s, a, freqs := &w.p.s, w.args, w.freqs()
 	if sc.v == nil {
 		sc.v = alignedFloats(freqs*w.block*w.row + 16)
-		sc.m = alignedFloats(freqs*w.block*w.p.k.nr + 16)
+		sc.m = alignedFloats(w.group*freqs*w.block*w.p.k.nr + 16)
 		sc.tmp = alignedFloats(freqs * 16)
 		sc.sink = alignedFloats(ceilDiv(s.M, w.p.k.nr)*w.p.k.nr + 16)
 		sc.dst = make([][16]unsafe.Pointer, w.block)
@@ -373,47 +381,66 @@ func (w *winograd) targets(sc *winogradScratch, first, n int) {
 	}
 }
 
-// products multiplies each frequency of the tiles by a panel of filters.
-func (w *winograd) products(sc *winogradScratch, pn, n int) {
+// products multiplies each frequency of the tiles by some panels of filters.
+func (w *winograd) products(sc *winogradScratch, from, to, n int) {
 	s, k, f := &w.p.s, w.p.k, w.p.f
 	t := &sc.t
 	freqs := w.freqs()
-	live := min(s.M-pn*k.nr, k.nr)
-	width := k.width(live)
-	kernels := k.wide
-	if width < k.nr {
-		kernels = k.half
-	}
-	t.offs, t.segs, t.k, t.mode, t.cols = unsafe.Pointer(&sc.offs), 1, s.C, raw, width
-	t.ars, t.ldc = w.row*4, width*4
+	t.offs, t.segs, t.k, t.mode = unsafe.Pointer(&sc.offs), 1, s.C, raw
+	t.ars = w.row * 4
 	strips := ceilDiv(n, k.mr)
 	low, rem := n/strips, n%strips
+	filter := func(q, pn int) (at unsafe.Pointer, width int) {
+		width = k.width(min(s.M-pn*k.nr, k.nr))
+		return unsafe.Pointer(&f.data[pn*k.nr*freqs*s.C+q*s.C*width]), width
+	}
 	for q := range freqs {
-		t.b = unsafe.Pointer(&f.data[pn*k.nr*freqs*s.C+q*s.C*width])
-		i := 0
-		for st := range strips {
-			h := low
-			if st < rem {
-				h++
+		for pn := from; pn < to; pn++ {
+			b, width := filter(q, pn)
+			next := b // what is read after it
+			switch {
+			case pn+1 < to:
+				next, _ = filter(q, pn+1)
+			case q+1 < freqs:
+				next, _ = filter(q+1, from)
+			case (to+1)*k.nr <= s.M:
+				next, _ = filter(0, to)
 			}
-			t.a, t.c = unsafe.Pointer(&sc.v[(q*w.block+i)*w.row]), unsafe.Pointer(&sc.m[(q*w.block+i)*width])
-			kernels[h](t)
-			i += h
+			kernels := k.wide
+			if width < k.nr {
+				kernels = k.half
+			}
+			t.b, t.cols, t.ldc = b, width, width*4
+			sums := sc.m[((pn-from)*freqs+q)*w.block*k.nr:]
+			i := 0
+			for st := range strips {
+				h := low
+				if st < rem {
+					h++
+				}
+				t.a, t.c = unsafe.Pointer(&sc.v[(q*w.block+i)*w.row]), unsafe.Pointer(&sums[i*width])
+				t.ahead = uintptr(next) // a half with each of two strips
+				if st == 1 {
+					t.ahead += uintptr(s.C * width * 2)
+				}
+				kernels[h](t)
+				i += h
+			}
 		}
 	}
 }
 
-// backward transforms the sums of a panel to pixels.
-func (w *winograd) backward(sc *winogradScratch, pn, n int) {
+// backward transforms the sums of a panel, in its place in the group, to pixels.
+func (w *winograd) backward(sc *winogradScratch, pn, at, n int) {
 	s, k, a := &w.p.s, w.p.k, w.args
 	live := min(s.M-pn*k.nr, k.nr)
 	width := k.width(live)
 	v := &sc.out
-	v.init, v.step, v.off = unsafe.Pointer(&w.p.init[pn*k.nr]), w.block*width*4, pn*k.nr*4
+	v.init, v.step, v.off = unsafe.Pointer(&w.p.init[pn*k.nr]), w.block*k.nr*4, pn*k.nr*4
 	v.lo, v.hi, v.p, v.q, v.mode, v.s, v.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
 	v.res = nil
 	for i := range n {
-		v.src, v.dst = unsafe.Pointer(&sc.m[i*width]), unsafe.Pointer(&sc.dst[i])
+		v.src, v.dst = unsafe.Pointer(&sc.m[at*w.freqs()*w.block*k.nr+i*width]), unsafe.Pointer(&sc.dst[i])
 		if a.Residual != nil {
 			v.res = unsafe.Pointer(&sc.res[i])
 		}

@@ -102,6 +102,9 @@ func (f *file) tile512(k element, h, nv int) {
 		}
 	}
 	f.p("\tMOVQ %d(DI), BX", oB)
+	if h >= 4 {
+		f.p("\tMOVQ %d(DI), R15", oAhead)
+	}
 	f.p("\tMOVQ %d(DI), SI", oOffs)
 	f.p("\tMOVQ %d(DI), DX", oSegs)
 	f.p("segment:")
@@ -139,6 +142,12 @@ func (f *file) tile512(k element, h, nv int) {
 	f.p("\tSUBQ $2, CX")
 	f.p("\tJLT odd")
 	f.p("pair:")
+	if h >= 4 { // what comes next, at half the rate of what is read now
+		for v := 0; v < nv; v++ {
+			f.p("\tPREFETCHT1 %d(R15)", v*64)
+		}
+		f.p("\tADDQ $%d, R15", 64*nv)
+	}
 	step(0)
 	step(1)
 	f.p("\tADDQ $8, AX")

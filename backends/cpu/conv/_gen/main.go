@@ -126,6 +126,7 @@ const (
 
 	oScale = 128
 	oExtra = 136
+	oAhead = 144
 )
 
 // Offsets of the fields of strip.
