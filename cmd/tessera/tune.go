@@ -67,13 +67,16 @@ seconds; let nothing else run meanwhile.`,
 					return cli.Usagef("--knob %s: not among those that are measured: %s", strings.Join(unknown, ","), strings.Join(measured(workers), ", "))
 				}
 			}
+			ours := false // the file of the library, which may be replaced when it is broken
 			if file == "" {
-				file, _ = knob.Path()
+				var asked bool
+				file, asked = knob.Path()
+				ours = !asked
 			}
 			if file == "" && !dry {
 				return cli.Usagef("there is no folder to write the profile to: name a file by -o, or let --dry-run write nothing")
 			}
-			if !dry { // before time is spent
+			if !dry && !ours { // before time is spent
 				if _, err := knob.ReadProfile(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
@@ -85,7 +88,7 @@ seconds; let nothing else run meanwhile.`,
 			if !dry {
 				r.File = file
 				t := knob.Tuned{Processor: r.Processor, Measured: time.Now().UTC().Format(time.RFC3339), Knobs: r.Knobs}
-				if err := knob.WriteProfile(file, t); err != nil {
+				if err := knob.WriteProfile(file, t, ours); err != nil {
 					return err
 				}
 			}

@@ -106,6 +106,22 @@ func TestTuneWritesNothingUnasked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "my notes", string(text))
 
+	// In the user's own folder a broken profile is replaced.
+	home := t.TempDir()
+	for _, name := range []string{"XDG_CONFIG_HOME", "HOME", "AppData"} {
+		t.Setenv(name, home)
+	}
+	t.Setenv("TESSERA_PROFILE", "")
+	own, asked := knob.Path()
+	require.False(t, asked)
+	require.NoError(t, os.MkdirAll(filepath.Dir(own), 0o755))
+	require.NoError(t, os.WriteFile(own, []byte("{broken"), 0o600))
+	_, _, err = call(t, "tune", "--knob", "kc-max")
+	require.NoError(t, err)
+	p, err := knob.ReadProfile(own)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"kc-max": 1024}, p.Processors[0].Knobs)
+
 	t.Setenv("TESSERA_PROFILE", "none")
 	_, _, err = call(t, "tune", "--knob", "kc-max")
 	require.Equal(t, 2, cli.ExitCode(err))

@@ -2,10 +2,11 @@ package cpuinfo
 
 import (
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/rerun"
 )
 
 func TestCachesAreSane(t *testing.T) {
@@ -48,7 +49,7 @@ func TestPinFailsLoudly(t *testing.T) {
 		os.Exit(0)
 	}
 	for pin, want := range map[string]string{"portable": "pinned portable", "mmx": "error: TESSERA_ISA", "": "pinned " + Get().ISA.String()} {
-		cmd := exec.Command(os.Args[0], "-test.run=TestPinFailsLoudly")
+		cmd := rerun.Self("-test.run=TestPinFailsLoudly")
 		cmd.Env = append(os.Environ(), "CPUINFO_CHILD=1", "TESSERA_ISA="+pin)
 		out, err := cmd.Output()
 		if err != nil {

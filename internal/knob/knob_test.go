@@ -149,9 +149,9 @@ func expect(t *testing.T, env, want []string) {
 
 func TestWriteProfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "profile.json")
-	require.NoError(t, WriteProfile(path, Tuned{Processor: "a", Knobs: map[string]int{"x": 1}}))
-	require.NoError(t, WriteProfile(path, Tuned{Processor: "b", Measured: "2026-01-01T00:00:00Z", Knobs: map[string]int{"x": 2}}))
-	require.NoError(t, WriteProfile(path, Tuned{Processor: "a", Knobs: map[string]int{"y": 3}}))
+	require.NoError(t, WriteProfile(path, Tuned{Processor: "a", Knobs: map[string]int{"x": 1}}, false))
+	require.NoError(t, WriteProfile(path, Tuned{Processor: "b", Measured: "2026-01-01T00:00:00Z", Knobs: map[string]int{"x": 2}}, false))
+	require.NoError(t, WriteProfile(path, Tuned{Processor: "a", Knobs: map[string]int{"y": 3}}, false))
 	p, err := ReadProfile(path)
 	require.NoError(t, err)
 	require.Equal(t, &Profile{Version: 1, Processors: []Tuned{{"b", "2026-01-01T00:00:00Z", map[string]int{"x": 2}}, {"a", "", map[string]int{"y": 3}}}}, p)
@@ -160,10 +160,14 @@ func TestWriteProfile(t *testing.T) {
 	require.Len(t, left, 1, "no temporary file stays")
 
 	require.NoError(t, os.WriteFile(path, []byte("notes"), 0o600))
-	require.ErrorContains(t, WriteProfile(path, Tuned{Processor: "a"}), "no profile")
+	require.ErrorContains(t, WriteProfile(path, Tuned{Processor: "a"}, false), "no profile")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "notes", string(text), "a file that is no profile stays")
+	require.NoError(t, WriteProfile(path, Tuned{Processor: "a", Knobs: map[string]int{"x": 4}}, true))
+	p, err = ReadProfile(path)
+	require.NoError(t, err)
+	require.Equal(t, []Tuned{{"a", "", map[string]int{"x": 4}}}, p.Processors)
 }
 
 func TestParseProfileRefuses(t *testing.T) {

@@ -135,10 +135,11 @@ func ReadProfile(path string) (*Profile, error) {
 }
 
 // WriteProfile puts the thresholds of this processor into the file at path; what the file says of other processors stays. The
-// file is replaced in one step, so that no program reads half of it. A file that is no profile is left alone and an error.
-func WriteProfile(path string, t Tuned) error {
+// file is replaced in one step, so that no program reads half of it. A file that is no profile is an error and left alone, unless
+// whatever says that it may be replaced.
+func WriteProfile(path string, t Tuned, whatever bool) error {
 	p, err := ReadProfile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err != nil && whatever {
 		p, err = &Profile{}, nil
 	}
 	if err != nil {
