@@ -47,6 +47,42 @@ func BenchmarkOneRow(b *testing.B) {
 	}
 }
 
+// BenchmarkFewRows gives the rate at which products of few rows, such as those of several sequences or of drafted tokens, read weights that
+// no cache holds. Where it is that of one row, the other rows are free.
+func BenchmarkFewRows(b *testing.B) {
+	for _, d := range []tensor.DType{tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
+		const n, k = 4096, 4096
+		row := k / d.Block() * d.Size()
+		data := make([]byte, n*row)
+		for i := range data {
+			data[i] = byte(i * 7)
+		}
+		var list []*Packed
+		for total := 0; total < 128<<20; {
+			p, err := Pack(d, data, row, n, k, nil)
+			require.NoError(b, err)
+			list = append(list, p)
+			total += p.Bytes()
+		}
+		for _, m := range []int{1, 2, 3, 4, 5, 6, 8, 12, 16, 32} {
+			a, c := make([]float32, m*k), make([]float32, m*n)
+			b.Run(fmt.Sprintf("%v/rows=%d", d, m), func(b *testing.B) {
+				r := Run{A: a, LDA: k, C: c, LDC: n, M: m, Threads: 1}
+				for i := range b.N {
+					if err := list[i%len(list)].Mul(context.Background(), &r); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(list[0].Bytes())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+				b.ReportMetric(2*float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GOP/s")
+			})
+		}
+		for _, p := range list {
+			_ = p.Close()
+		}
+	}
+}
+
 // BenchmarkPack gives the rate at which a weight is packed, in bytes of the file, with fresh memory for the panels each time.
 func BenchmarkPack(b *testing.B) {
 	for _, d := range types() {

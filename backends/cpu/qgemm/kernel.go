@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
-// What the rows of A say of their blocks ("meta") lies in groups of rows. A group has slots rows, 4 for products of few rows and 16
+// What the rows of A say of their blocks ("meta") lies in groups of rows. A group has slots rows, 8 for products of few rows and 16
 // for others, of which the last may be unused; for each block it holds three vectors of slots words:
 //
 //	scale  float32  of the row's integers
@@ -16,7 +16,7 @@ import (
 //
 // so that a kernel finds the numbers of all its rows side by side.
 const (
-	fewSlots  = 4
+	fewSlots  = 8
 	manySlots = 16
 )
 
@@ -53,7 +53,10 @@ type dotArgs struct {
 }
 
 // fewRows is the largest number of rows for which bits are spread in registers, not in memory.
-const fewRows = 4
+const fewRows = 8
+
+// fewPasses is the largest number of passes over a panel for which that pays.
+const fewPasses = 4
 
 // kernels is an implementation for one instruction set.
 type kernels struct {
@@ -63,7 +66,8 @@ type kernels struct {
 	dot    func(p *dotArgs, f *format, rows, panels int)
 	panels [maxRows + 1]int // that dot takes at once for a number of rows
 	height int              // rows of a group: what a number of strips of dot cover, or a tile
-	// fused, where it is not nil, returns the kernel for up to fewRows rows against one panel whose bits are packed.
+	// fused, where it is not nil, returns the kernel for up to few rows against one panel whose bits are packed.
+	few   int
 	fused func(f *format, rows int) func(*dotArgs)
 	// tiles, where it is not nil, replaces dot: groups of rows against panels, whose bytes have been spread less the format's zero.
 	tiles func(p *dotArgs, f *format)

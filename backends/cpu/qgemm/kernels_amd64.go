@@ -44,6 +44,7 @@ var avx512 = kernels{
 	dot:    dotAVX512,
 	panels: widest,
 	height: 12,
+	few:    fewRows,
 	fused: func(f *format, rows int) func(*dotArgs) {
 		return avx512Fused[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
 	},
@@ -101,10 +102,8 @@ var avxvnni = kernels{
 	dot:    func(p *dotArgs, f *format, rows, _ int) { dot256(p, f, rows, maxRows, &dotVNNI) },
 	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
 	height: 12,
+	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
-		if rows > 2 {
-			return nil
-		}
 		return fusedVNNI[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
 	},
 	spread:   spreadAVX2,
@@ -126,10 +125,8 @@ var avx2Kernels = kernels{
 	},
 	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
 	height: 12,
+	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
-		if rows > 2 {
-			return nil
-		}
 		return fusedAVX2[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
 	},
 	spread:   spreadAVX2,

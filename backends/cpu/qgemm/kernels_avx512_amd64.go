@@ -48,18 +48,18 @@ var avx512Dot = [2][2][maxRows + 1][2]func(*dotArgs){
 
 // avx512Fused holds the kernels that read packed bits, by the form of the panels and rows.
 var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){
-	{u8, false, false, false, false}: {1: fusedQ8_0AVX512r1, 2: fusedQ8_0AVX512r2, 3: fusedQ8_0AVX512r3, 4: fusedQ8_0AVX512r4},
-	{u4, false, false, false, false}: {1: fusedQ4_0AVX512r1, 2: fusedQ4_0AVX512r2, 3: fusedQ4_0AVX512r3, 4: fusedQ4_0AVX512r4},
-	{u4, false, true, false, false}:  {1: fusedQ4_1AVX512r1, 2: fusedQ4_1AVX512r2, 3: fusedQ4_1AVX512r3, 4: fusedQ4_1AVX512r4},
-	{u5, false, false, false, false}: {1: fusedQ5_0AVX512r1, 2: fusedQ5_0AVX512r2, 3: fusedQ5_0AVX512r3, 4: fusedQ5_0AVX512r4},
-	{u5, false, true, false, false}:  {1: fusedQ5_1AVX512r1, 2: fusedQ5_1AVX512r2, 3: fusedQ5_1AVX512r3, 4: fusedQ5_1AVX512r4},
-	{u4, true, false, false, false}:  {1: fusedIQ4_NLAVX512r1, 2: fusedIQ4_NLAVX512r2, 3: fusedIQ4_NLAVX512r3, 4: fusedIQ4_NLAVX512r4},
-	{u4, true, false, false, true}:   {1: fusedMXFP4AVX512r1, 2: fusedMXFP4AVX512r2, 3: fusedMXFP4AVX512r3, 4: fusedMXFP4AVX512r4},
-	{u4, false, true, true, false}:   {1: fusedQ4_KAVX512r1, 2: fusedQ4_KAVX512r2, 3: fusedQ4_KAVX512r3, 4: fusedQ4_KAVX512r4},
-	{u5, false, true, true, false}:   {1: fusedQ5_KAVX512r1, 2: fusedQ5_KAVX512r2, 3: fusedQ5_KAVX512r3, 4: fusedQ5_KAVX512r4},
-	{u6, false, false, true, false}:  {1: fusedQ6_KAVX512r1, 2: fusedQ6_KAVX512r2, 3: fusedQ6_KAVX512r3, 4: fusedQ6_KAVX512r4},
-	{u2, false, true, true, false}:   {1: fusedQ2_KAVX512r1, 2: fusedQ2_KAVX512r2, 3: fusedQ2_KAVX512r3, 4: fusedQ2_KAVX512r4},
-	{u3, false, false, true, false}:  {1: fusedQ3_KAVX512r1, 2: fusedQ3_KAVX512r2, 3: fusedQ3_KAVX512r3, 4: fusedQ3_KAVX512r4},
+	{u8, false, false, false, false}: {1: fusedQ8_0AVX512r1, 2: fusedQ8_0AVX512r2, 3: fusedQ8_0AVX512r3, 4: fusedQ8_0AVX512r4, 5: fusedQ8_0AVX512r5, 6: fusedQ8_0AVX512r6, 7: fusedQ8_0AVX512r7, 8: fusedQ8_0AVX512r8},
+	{u4, false, false, false, false}: {1: fusedQ4_0AVX512r1, 2: fusedQ4_0AVX512r2, 3: fusedQ4_0AVX512r3, 4: fusedQ4_0AVX512r4, 5: fusedQ4_0AVX512r5, 6: fusedQ4_0AVX512r6, 7: fusedQ4_0AVX512r7, 8: fusedQ4_0AVX512r8},
+	{u4, false, true, false, false}:  {1: fusedQ4_1AVX512r1, 2: fusedQ4_1AVX512r2, 3: fusedQ4_1AVX512r3, 4: fusedQ4_1AVX512r4, 5: fusedQ4_1AVX512r5, 6: fusedQ4_1AVX512r6, 7: fusedQ4_1AVX512r7, 8: fusedQ4_1AVX512r8},
+	{u5, false, false, false, false}: {1: fusedQ5_0AVX512r1, 2: fusedQ5_0AVX512r2, 3: fusedQ5_0AVX512r3, 4: fusedQ5_0AVX512r4, 5: fusedQ5_0AVX512r5, 6: fusedQ5_0AVX512r6, 7: fusedQ5_0AVX512r7, 8: fusedQ5_0AVX512r8},
+	{u5, false, true, false, false}:  {1: fusedQ5_1AVX512r1, 2: fusedQ5_1AVX512r2, 3: fusedQ5_1AVX512r3, 4: fusedQ5_1AVX512r4, 5: fusedQ5_1AVX512r5, 6: fusedQ5_1AVX512r6, 7: fusedQ5_1AVX512r7, 8: fusedQ5_1AVX512r8},
+	{u4, true, false, false, false}:  {1: fusedIQ4_NLAVX512r1, 2: fusedIQ4_NLAVX512r2, 3: fusedIQ4_NLAVX512r3, 4: fusedIQ4_NLAVX512r4, 5: fusedIQ4_NLAVX512r5, 6: fusedIQ4_NLAVX512r6, 7: fusedIQ4_NLAVX512r7, 8: fusedIQ4_NLAVX512r8},
+	{u4, true, false, false, true}:   {1: fusedMXFP4AVX512r1, 2: fusedMXFP4AVX512r2, 3: fusedMXFP4AVX512r3, 4: fusedMXFP4AVX512r4, 5: fusedMXFP4AVX512r5, 6: fusedMXFP4AVX512r6, 7: fusedMXFP4AVX512r7, 8: fusedMXFP4AVX512r8},
+	{u4, false, true, true, false}:   {1: fusedQ4_KAVX512r1, 2: fusedQ4_KAVX512r2, 3: fusedQ4_KAVX512r3, 4: fusedQ4_KAVX512r4, 5: fusedQ4_KAVX512r5, 6: fusedQ4_KAVX512r6, 7: fusedQ4_KAVX512r7, 8: fusedQ4_KAVX512r8},
+	{u5, false, true, true, false}:   {1: fusedQ5_KAVX512r1, 2: fusedQ5_KAVX512r2, 3: fusedQ5_KAVX512r3, 4: fusedQ5_KAVX512r4, 5: fusedQ5_KAVX512r5, 6: fusedQ5_KAVX512r6, 7: fusedQ5_KAVX512r7, 8: fusedQ5_KAVX512r8},
+	{u6, false, false, true, false}:  {1: fusedQ6_KAVX512r1, 2: fusedQ6_KAVX512r2, 3: fusedQ6_KAVX512r3, 4: fusedQ6_KAVX512r4, 5: fusedQ6_KAVX512r5, 6: fusedQ6_KAVX512r6, 7: fusedQ6_KAVX512r7, 8: fusedQ6_KAVX512r8},
+	{u2, false, true, true, false}:   {1: fusedQ2_KAVX512r1, 2: fusedQ2_KAVX512r2, 3: fusedQ2_KAVX512r3, 4: fusedQ2_KAVX512r4, 5: fusedQ2_KAVX512r5, 6: fusedQ2_KAVX512r6, 7: fusedQ2_KAVX512r7, 8: fusedQ2_KAVX512r8},
+	{u3, false, false, true, false}:  {1: fusedQ3_KAVX512r1, 2: fusedQ3_KAVX512r2, 3: fusedQ3_KAVX512r3, 4: fusedQ3_KAVX512r4, 5: fusedQ3_KAVX512r5, 6: fusedQ3_KAVX512r6, 7: fusedQ3_KAVX512r7, 8: fusedQ3_KAVX512r8},
 }
 
 // avx512Spread holds the functions that spread bits, by kind; the table kind stands behind the others.
@@ -325,6 +325,26 @@ func fusedQ8_0AVX512r3(p *dotArgs)
 //go:noescape
 func fusedQ8_0AVX512r4(p *dotArgs)
 
+// fusedQ8_0AVX512r5 computes 5 rows against a panel of Q8_0.
+//
+//go:noescape
+func fusedQ8_0AVX512r5(p *dotArgs)
+
+// fusedQ8_0AVX512r6 computes 6 rows against a panel of Q8_0.
+//
+//go:noescape
+func fusedQ8_0AVX512r6(p *dotArgs)
+
+// fusedQ8_0AVX512r7 computes 7 rows against a panel of Q8_0.
+//
+//go:noescape
+func fusedQ8_0AVX512r7(p *dotArgs)
+
+// fusedQ8_0AVX512r8 computes 8 rows against a panel of Q8_0.
+//
+//go:noescape
+func fusedQ8_0AVX512r8(p *dotArgs)
+
 // fusedQ4_0AVX512r1 computes 1 rows against a panel of Q4_0.
 //
 //go:noescape
@@ -344,6 +364,26 @@ func fusedQ4_0AVX512r3(p *dotArgs)
 //
 //go:noescape
 func fusedQ4_0AVX512r4(p *dotArgs)
+
+// fusedQ4_0AVX512r5 computes 5 rows against a panel of Q4_0.
+//
+//go:noescape
+func fusedQ4_0AVX512r5(p *dotArgs)
+
+// fusedQ4_0AVX512r6 computes 6 rows against a panel of Q4_0.
+//
+//go:noescape
+func fusedQ4_0AVX512r6(p *dotArgs)
+
+// fusedQ4_0AVX512r7 computes 7 rows against a panel of Q4_0.
+//
+//go:noescape
+func fusedQ4_0AVX512r7(p *dotArgs)
+
+// fusedQ4_0AVX512r8 computes 8 rows against a panel of Q4_0.
+//
+//go:noescape
+func fusedQ4_0AVX512r8(p *dotArgs)
 
 // fusedQ4_1AVX512r1 computes 1 rows against a panel of Q4_1.
 //
@@ -365,6 +405,26 @@ func fusedQ4_1AVX512r3(p *dotArgs)
 //go:noescape
 func fusedQ4_1AVX512r4(p *dotArgs)
 
+// fusedQ4_1AVX512r5 computes 5 rows against a panel of Q4_1.
+//
+//go:noescape
+func fusedQ4_1AVX512r5(p *dotArgs)
+
+// fusedQ4_1AVX512r6 computes 6 rows against a panel of Q4_1.
+//
+//go:noescape
+func fusedQ4_1AVX512r6(p *dotArgs)
+
+// fusedQ4_1AVX512r7 computes 7 rows against a panel of Q4_1.
+//
+//go:noescape
+func fusedQ4_1AVX512r7(p *dotArgs)
+
+// fusedQ4_1AVX512r8 computes 8 rows against a panel of Q4_1.
+//
+//go:noescape
+func fusedQ4_1AVX512r8(p *dotArgs)
+
 // fusedQ5_0AVX512r1 computes 1 rows against a panel of Q5_0.
 //
 //go:noescape
@@ -384,6 +444,26 @@ func fusedQ5_0AVX512r3(p *dotArgs)
 //
 //go:noescape
 func fusedQ5_0AVX512r4(p *dotArgs)
+
+// fusedQ5_0AVX512r5 computes 5 rows against a panel of Q5_0.
+//
+//go:noescape
+func fusedQ5_0AVX512r5(p *dotArgs)
+
+// fusedQ5_0AVX512r6 computes 6 rows against a panel of Q5_0.
+//
+//go:noescape
+func fusedQ5_0AVX512r6(p *dotArgs)
+
+// fusedQ5_0AVX512r7 computes 7 rows against a panel of Q5_0.
+//
+//go:noescape
+func fusedQ5_0AVX512r7(p *dotArgs)
+
+// fusedQ5_0AVX512r8 computes 8 rows against a panel of Q5_0.
+//
+//go:noescape
+func fusedQ5_0AVX512r8(p *dotArgs)
 
 // fusedQ5_1AVX512r1 computes 1 rows against a panel of Q5_1.
 //
@@ -405,6 +485,26 @@ func fusedQ5_1AVX512r3(p *dotArgs)
 //go:noescape
 func fusedQ5_1AVX512r4(p *dotArgs)
 
+// fusedQ5_1AVX512r5 computes 5 rows against a panel of Q5_1.
+//
+//go:noescape
+func fusedQ5_1AVX512r5(p *dotArgs)
+
+// fusedQ5_1AVX512r6 computes 6 rows against a panel of Q5_1.
+//
+//go:noescape
+func fusedQ5_1AVX512r6(p *dotArgs)
+
+// fusedQ5_1AVX512r7 computes 7 rows against a panel of Q5_1.
+//
+//go:noescape
+func fusedQ5_1AVX512r7(p *dotArgs)
+
+// fusedQ5_1AVX512r8 computes 8 rows against a panel of Q5_1.
+//
+//go:noescape
+func fusedQ5_1AVX512r8(p *dotArgs)
+
 // fusedIQ4_NLAVX512r1 computes 1 rows against a panel of IQ4_NL.
 //
 //go:noescape
@@ -424,6 +524,26 @@ func fusedIQ4_NLAVX512r3(p *dotArgs)
 //
 //go:noescape
 func fusedIQ4_NLAVX512r4(p *dotArgs)
+
+// fusedIQ4_NLAVX512r5 computes 5 rows against a panel of IQ4_NL.
+//
+//go:noescape
+func fusedIQ4_NLAVX512r5(p *dotArgs)
+
+// fusedIQ4_NLAVX512r6 computes 6 rows against a panel of IQ4_NL.
+//
+//go:noescape
+func fusedIQ4_NLAVX512r6(p *dotArgs)
+
+// fusedIQ4_NLAVX512r7 computes 7 rows against a panel of IQ4_NL.
+//
+//go:noescape
+func fusedIQ4_NLAVX512r7(p *dotArgs)
+
+// fusedIQ4_NLAVX512r8 computes 8 rows against a panel of IQ4_NL.
+//
+//go:noescape
+func fusedIQ4_NLAVX512r8(p *dotArgs)
 
 // fusedMXFP4AVX512r1 computes 1 rows against a panel of MXFP4.
 //
@@ -445,6 +565,26 @@ func fusedMXFP4AVX512r3(p *dotArgs)
 //go:noescape
 func fusedMXFP4AVX512r4(p *dotArgs)
 
+// fusedMXFP4AVX512r5 computes 5 rows against a panel of MXFP4.
+//
+//go:noescape
+func fusedMXFP4AVX512r5(p *dotArgs)
+
+// fusedMXFP4AVX512r6 computes 6 rows against a panel of MXFP4.
+//
+//go:noescape
+func fusedMXFP4AVX512r6(p *dotArgs)
+
+// fusedMXFP4AVX512r7 computes 7 rows against a panel of MXFP4.
+//
+//go:noescape
+func fusedMXFP4AVX512r7(p *dotArgs)
+
+// fusedMXFP4AVX512r8 computes 8 rows against a panel of MXFP4.
+//
+//go:noescape
+func fusedMXFP4AVX512r8(p *dotArgs)
+
 // fusedQ4_KAVX512r1 computes 1 rows against a panel of Q4_K.
 //
 //go:noescape
@@ -464,6 +604,26 @@ func fusedQ4_KAVX512r3(p *dotArgs)
 //
 //go:noescape
 func fusedQ4_KAVX512r4(p *dotArgs)
+
+// fusedQ4_KAVX512r5 computes 5 rows against a panel of Q4_K.
+//
+//go:noescape
+func fusedQ4_KAVX512r5(p *dotArgs)
+
+// fusedQ4_KAVX512r6 computes 6 rows against a panel of Q4_K.
+//
+//go:noescape
+func fusedQ4_KAVX512r6(p *dotArgs)
+
+// fusedQ4_KAVX512r7 computes 7 rows against a panel of Q4_K.
+//
+//go:noescape
+func fusedQ4_KAVX512r7(p *dotArgs)
+
+// fusedQ4_KAVX512r8 computes 8 rows against a panel of Q4_K.
+//
+//go:noescape
+func fusedQ4_KAVX512r8(p *dotArgs)
 
 // fusedQ5_KAVX512r1 computes 1 rows against a panel of Q5_K.
 //
@@ -485,6 +645,26 @@ func fusedQ5_KAVX512r3(p *dotArgs)
 //go:noescape
 func fusedQ5_KAVX512r4(p *dotArgs)
 
+// fusedQ5_KAVX512r5 computes 5 rows against a panel of Q5_K.
+//
+//go:noescape
+func fusedQ5_KAVX512r5(p *dotArgs)
+
+// fusedQ5_KAVX512r6 computes 6 rows against a panel of Q5_K.
+//
+//go:noescape
+func fusedQ5_KAVX512r6(p *dotArgs)
+
+// fusedQ5_KAVX512r7 computes 7 rows against a panel of Q5_K.
+//
+//go:noescape
+func fusedQ5_KAVX512r7(p *dotArgs)
+
+// fusedQ5_KAVX512r8 computes 8 rows against a panel of Q5_K.
+//
+//go:noescape
+func fusedQ5_KAVX512r8(p *dotArgs)
+
 // fusedQ6_KAVX512r1 computes 1 rows against a panel of Q6_K.
 //
 //go:noescape
@@ -504,6 +684,26 @@ func fusedQ6_KAVX512r3(p *dotArgs)
 //
 //go:noescape
 func fusedQ6_KAVX512r4(p *dotArgs)
+
+// fusedQ6_KAVX512r5 computes 5 rows against a panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KAVX512r5(p *dotArgs)
+
+// fusedQ6_KAVX512r6 computes 6 rows against a panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KAVX512r6(p *dotArgs)
+
+// fusedQ6_KAVX512r7 computes 7 rows against a panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KAVX512r7(p *dotArgs)
+
+// fusedQ6_KAVX512r8 computes 8 rows against a panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KAVX512r8(p *dotArgs)
 
 // fusedQ2_KAVX512r1 computes 1 rows against a panel of Q2_K.
 //
@@ -525,6 +725,26 @@ func fusedQ2_KAVX512r3(p *dotArgs)
 //go:noescape
 func fusedQ2_KAVX512r4(p *dotArgs)
 
+// fusedQ2_KAVX512r5 computes 5 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r5(p *dotArgs)
+
+// fusedQ2_KAVX512r6 computes 6 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r6(p *dotArgs)
+
+// fusedQ2_KAVX512r7 computes 7 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r7(p *dotArgs)
+
+// fusedQ2_KAVX512r8 computes 8 rows against a panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KAVX512r8(p *dotArgs)
+
 // fusedQ3_KAVX512r1 computes 1 rows against a panel of Q3_K.
 //
 //go:noescape
@@ -544,6 +764,26 @@ func fusedQ3_KAVX512r3(p *dotArgs)
 //
 //go:noescape
 func fusedQ3_KAVX512r4(p *dotArgs)
+
+// fusedQ3_KAVX512r5 computes 5 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r5(p *dotArgs)
+
+// fusedQ3_KAVX512r6 computes 6 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r6(p *dotArgs)
+
+// fusedQ3_KAVX512r7 computes 7 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r7(p *dotArgs)
+
+// fusedQ3_KAVX512r8 computes 8 rows against a panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KAVX512r8(p *dotArgs)
 
 // spreadU8AVX512 spreads bytes to bytes and subtracts less.
 //

@@ -16,8 +16,8 @@ type knobs struct {
 }
 
 var knobTable = knob.NewTable("backends/cpu/qgemm", (*knobs).check,
-	knob.Int(func(k *knobs) *int { return &k.fewRows }, "TESSERA_Q_FEW_ROWS", fewRows, 0, fewRows,
-		"rows of A up to which the bits of block formats are spread in registers: with more, spreading them once to memory is cheaper"),
+	knob.Int(func(k *knobs) *int { return &k.fewRows }, "TESSERA_Q_FEW_ROWS", fewPasses*fewRows, 0, fewPasses*fewRows,
+		"rows of A up to which the bits of block formats are spread in registers, in up to four passes over a panel: with more, spreading them once to memory is cheaper"),
 	knob.Int(func(k *knobs) *int { return &k.chunkDot }, "TESSERA_Q_CHUNK_DOT", 1024, 256, 1<<16,
 		"elements of k, a multiple of 256, that are spread at once for dot kernels: two or four panels of 16 KiB stay in L1"),
 	knob.Int(func(k *knobs) *int { return &k.chunkTiles }, "TESSERA_Q_CHUNK_TILES", 512, 256, 1<<16,

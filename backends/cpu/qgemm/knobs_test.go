@@ -40,7 +40,7 @@ func TestKnobs(t *testing.T) {
 			}
 		}
 	}
-	for _, values := range []map[string]int{{"q-few-rows": 5}, {"q-chunk-dot": 300}, {"kc-max": 512}} {
+	for _, values := range []map[string]int{{"q-few-rows": 33}, {"q-chunk-dot": 300}, {"kc-max": 512}} {
 		_, err := NewKnobs(values)
 		require.Error(t, err, "%v", values)
 	}
@@ -58,7 +58,7 @@ func TestBadEnvironment(t *testing.T) {
 		return
 	}
 	for env, want := range map[string]string{
-		"TESSERA_Q_FEW_ROWS=9":    "TESSERA_Q_FEW_ROWS=9, want a number from 0 to 4",
+		"TESSERA_Q_FEW_ROWS=33":   "TESSERA_Q_FEW_ROWS=33, want a number from 0 to 32",
 		"TESSERA_Q_CHUNK_DOT=300": "multiple of 256",
 		"TESSERA_ISA=vax":         `"vax" is unknown`,
 		"TESSERA_Q_FEW_ROWS=2":    "PASS",

@@ -33,7 +33,7 @@ func BenchmarkKernels(b *testing.B) {
 					b.ReportMetric(100*rate/max(peak, gemm.Peak(gemm.S8, 1, nil)), "%peak")
 				})
 			}
-			if impl.fused == nil || rows > fewRows {
+			if impl.fused == nil || rows > impl.few {
 				continue
 			}
 			for _, d := range types() {

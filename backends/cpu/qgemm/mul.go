@@ -116,14 +116,14 @@ type work struct {
 	metas     []byte // what they say of their blocks
 	scratch   []byte // per worker: spread panels and their scales
 	perWorker int
-	args      []dotArgs      // per worker: kernels are called through variables, so that an argument on the stack would escape
-	fused     func(*dotArgs) // the kernel for few rows, or nil
-	blocks    int            // of a row
-	slots     int            // of a group of rows
-	height    int            // rows of a group
-	together  int            // panels that are spread at once
-	chunk     int            // elements of k that are spread at once
-	group     int            // panels of a job
+	args      []dotArgs         // per worker: kernels are called through variables, so that an argument on the stack would escape
+	fused     [2]func(*dotArgs) // the kernels for few rows: of passes over a panel with height rows, and of the last; or nil
+	blocks    int               // of a row
+	slots     int               // of a group of rows
+	height    int               // rows of a group
+	together  int               // panels that are spread at once
+	chunk     int               // elements of k that are spread at once
+	group     int               // panels of a job
 	jobs      int
 	runs      int // jobs in a run: what one worker takes in a row when all are equally fast
 	rowsEach  int // rows of a job of quantization
@@ -172,14 +172,16 @@ func (w *work) plan() {
 	w.blocks = p.k / f.block
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
-	w.fused = nil
-	if r.M <= w.kn.fewRows && w.k.fused != nil {
-		w.fused = w.k.fused(f, r.M)
+	w.fused = [2]func(*dotArgs){}
+	if w.k.fused != nil && r.M <= min(w.kn.fewRows, fewPasses*w.k.few) {
+		passes := (r.M + w.k.few - 1) / w.k.few
+		w.height = (r.M + passes - 1) / passes
+		w.fused = [2]func(*dotArgs){w.k.fused(f, w.height), w.k.fused(f, r.M-w.height*(passes-1))}
 	}
 	w.runs = w.jobs
 	switch {
-	case w.fused != nil:
-		w.slots, w.height, w.perWorker = fewSlots, fewSlots, 0
+	case w.fused[0] != nil:
+		w.slots, w.perWorker = fewSlots, 0
 		w.divide()
 	case w.k.tiles != nil:
 		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, w.kn.chunkTiles
@@ -192,7 +194,7 @@ func (w *work) plan() {
 	w.rowsEach = max(1, w.kn.quantJob/p.k)
 	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
 	workers := par.Workers(r.Threads, w.jobs)
-	if w.fused == nil {
+	if w.fused[0] == nil {
 		w.chunk = min(w.chunk, p.k)
 		w.perWorker = w.together*(w.chunk*nr+w.chunk/f.block*f.scaleStep()) + tileBuf
 	}
@@ -255,7 +257,7 @@ func (t *dotTask) Do(worker, job int) {
 	cols := min(panels*nr, p.n-col)
 	args := &w.args[worker]
 	switch {
-	case w.fused != nil:
+	case w.fused[0] != nil:
 		w.few(args, first, panels)
 	default:
 		var mask uint64
@@ -278,27 +280,28 @@ func (t *dotTask) Do(worker, job int) {
 func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer) {
 	p, r, f := w.p, w.r, w.p.g.f
 	step := f.scaleStep()
-	for k0 := 0; k0 < p.k; k0 += w.chunk {
-		chunk := min(w.chunk, p.k-k0)
-		blocks := chunk / f.block
-		*args = dotArgs{aStride: p.k, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: scratch}
-		args.w = unsafe.Add(scratch, tileBuf)
-		args.scale = unsafe.Add(args.w, w.together*chunk*nr)
-		if k0 > 0 || r.Accumulate {
-			args.acc = 1
-		}
-		less := uint8(0)
-		if w.k.tiles != nil || w.k.signed && f.zero == 128 {
-			less = uint8(f.zero)
-		}
-		for v := 0; v < panels; v += w.together {
-			n := min(w.together, panels-v)
+	// The chunks of some panels follow each other, as they lie in memory.
+	for v := 0; v < panels; v += w.together {
+		n := min(w.together, panels-v)
+		for k0 := 0; k0 < p.k; k0 += w.chunk {
+			chunk := min(w.chunk, p.k-k0)
+			blocks := chunk / f.block
+			*args = dotArgs{aStride: p.k, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: scratch}
+			args.w = unsafe.Add(scratch, tileBuf)
+			args.scale = unsafe.Add(args.w, w.together*chunk*nr)
+			args.mask = mask >> (16 * v)
+			if k0 > 0 || r.Accumulate {
+				args.acc = 1
+			}
+			less := uint8(0)
+			if w.k.tiles != nil || w.k.signed && f.zero == 128 {
+				less = uint8(f.zero)
+			}
 			for i := range n {
 				group := unsafe.Add(p.panel(first+v+i), k0/p.g.elems*p.g.group)
 				w.k.spread(unsafe.Add(args.w, i*args.wPanel), unsafe.Add(group, p.g.header), f, chunk/unit, p.g.units, p.g.group, less)
 				w.scales(unsafe.Add(args.scale, i*args.scaleSize), group, blocks)
 			}
-			args.mask = mask >> (16 * v)
 			if w.k.tiles != nil {
 				w.tiles(args, (first+v)*nr, n, k0)
 			} else {
@@ -339,16 +342,24 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 	}
 }
 
-// few spreads the bits in registers, panel by panel.
+// few spreads the bits in registers, panel by panel; passes after the first find them in a cache.
 func (w *work) few(args *dotArgs, first, panels int) {
 	p, r, f := w.p, w.r, w.p.g.f
-	*args = dotArgs{a: unsafe.Pointer(&w.q[0]), aStride: p.k, meta: unsafe.Pointer(&w.metas[0]), ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
+	*args = dotArgs{aStride: p.k, ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
 	if r.Accumulate {
 		args.acc = 1
 	}
 	for v := range panels {
-		args.w, args.c, args.mask = p.panel(first+v), unsafe.Pointer(&r.C[(first+v)*nr]), 1<<min(p.n-(first+v)*nr, nr)-1
-		w.fused(args)
+		args.w, args.mask = p.panel(first+v), 1<<min(p.n-(first+v)*nr, nr)-1
+		for i := 0; i < r.M; i += w.height {
+			args.a, args.meta = unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0)
+			args.c = unsafe.Pointer(&r.C[i*r.LDC+(first+v)*nr])
+			if i+w.height < r.M {
+				w.fused[0](args)
+			} else {
+				w.fused[1](args)
+			}
+		}
 	}
 }
 

@@ -112,7 +112,7 @@ func TestSameBitsEverywhere(t *testing.T) {
 		data, rowBytes, _ := weights(t, rng, d, n, k)
 		p, err := Pack(d, data, rowBytes, n, k, nil)
 		require.NoError(t, err)
-		const m = 14
+		const m = 35
 		a := activations(rng, m*k)
 		for i := range 40 {
 			a[rng.IntN(len(a))] = []float32{0, float32(math.Copysign(0, -1)), 1e-40, 1e30}[i%4]
@@ -123,7 +123,7 @@ func TestSameBitsEverywhere(t *testing.T) {
 			p.mulWith(t, &portable, &Run{A: a[i*k:], LDA: k, C: want[i*n:], LDC: n, M: 1})
 		}
 		for name, impl := range implementations() {
-			for rows := 1; rows <= m; rows++ {
+			for rows := 1; rows <= m; rows += 1 + rows/10 {
 				c := make([]float32, rows*(n+3))
 				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n + 3, M: rows})
 				for i := range rows {

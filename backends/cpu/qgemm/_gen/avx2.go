@@ -188,6 +188,9 @@ func spreadAVX2(f *file, table *strings.Builder) {
 		f.p("\tMOVQ table+48(FP), DX")
 		s.setup(f, 15, 14)
 		f.sets(func() {
+			for off := 0; off < s.size; off += 64 {
+				f.p("\tPREFETCHT0 %d(SI)", ahead(s.size)+off)
+			}
 			for i := 0; i < 16; i++ {
 				y, t := 2*(i%4), 2*(i%4)+1
 				s.group(f, 0, i/2, i%2, y, t, 15, 14)

@@ -15,7 +15,7 @@ const (
 
 // Slots of a group of rows, and the bytes of a block's meta.
 const (
-	fewSlots, manySlots = 4, 16
+	fewSlots, manySlots = 8, 16
 )
 
 func metaStep(slots int) int { return 12 * slots }
@@ -85,8 +85,12 @@ func row(off int, base string, r int, s1, s3, s5 string) string {
 		return at + "(" + s3 + "*1)"
 	case 4:
 		return at + "(" + s1 + "*4)"
-	default:
+	case 5:
 		return at + "(" + s5 + "*1)"
+	case 6:
+		return at + "(" + s3 + "*2)"
+	default:
+		return at + "(R11*1)" // fused kernels: seven strides
 	}
 }
 
@@ -399,6 +403,9 @@ func spreadAVX512(f *file, table *strings.Builder) {
 		f.p("\tMOVQ table+48(FP), DX")
 		s.setup(f)
 		f.sets(func() {
+			for off := 0; off < s.size; off += 64 {
+				f.p("\tPREFETCHT0 %d(SI)", ahead(s.size)+off)
+			}
 			s.unit(f, 0)
 			for g := 0; g < 8; g++ {
 				f.p("\tVPSUBB Z28, Z%d, Z%d", g, g)
@@ -411,7 +418,7 @@ func spreadAVX512(f *file, table *strings.Builder) {
 }
 
 // fewRows is the largest number of rows for which bits are spread in registers, not in memory.
-const fewRows = 4
+const fewRows = 8
 
 // A form is how a format's panels are read by fused kernels.
 type form struct {
@@ -474,10 +481,10 @@ func ahead(unit int) int {
 
 // fused is a kernel in the making.
 //
-//	SI packed panel   AX a, rows R8 R9: 1 3 strides   BX meta   R15 blocks of 32 to go
+//	SI packed panel   AX a, rows R8 R9 R10 R11: 1 3 5 7 strides   BX meta   R15 blocks of 32 to go
 //	supers: R13 scales of sub-blocks, R12 units to go
-//	Z0-Z7 weights, Z8-Z14 scratch of the spread, then sums; Z16-Z19 accumulators; Z23 Z24 scales and minimums of a super-block,
-//	Z25 to Z28 of blocks, constants from Z29 on
+//	Z0-Z7 weights, Z8-Z14 scratch of the spread, then Z8-Z15 sums; Z16-Z23 accumulators; Z24 Z25 scales and minimums of a super-block,
+//	Z26 Z27 of a block, constants from Z29 on
 type fused struct {
 	*file
 	form
@@ -488,7 +495,7 @@ type fused struct {
 
 func (k *fused) sum(chain, r int) int { return 8 + chain*k.rows + r } // the spread is over when they are written
 func (k *fused) acc(r int) int        { return 16 + r }
-func (k *fused) a(off, r int) string  { return row(off, "AX", r, "R8", "R9", "") }
+func (k *fused) a(off, r int) string  { return row(off, "AX", r, "R8", "R9", "R10") }
 func (k *fused) m(block, word, r int) string {
 	return fmt.Sprintf("%d(BX)", block*metaStep(fewSlots)+4*(word*fewSlots+r))
 }
@@ -502,8 +509,8 @@ func (k *fused) half(off, z int) {
 	k.p("\tVCVTPH2PS %d(SI), Z%d", off, z)
 }
 
-// unit multiplies 32 k whose bits lie at an offset from SI. Scales of its blocks are in scale and low.
-func (k *fused) unit(off, aOff, first int, scale, low [2]int) {
+// unit multiplies 32 k whose bits lie at an offset from SI. scales leaves those of block b in Z26 and Z27.
+func (k *fused) unit(off, aOff, first int, scales func(b int)) {
 	k.s.unit(k.file, off)
 	per := k.block / 4
 	for b := 0; b < 32/k.block; b++ {
@@ -518,20 +525,21 @@ func (k *fused) unit(off, aOff, first int, scale, low [2]int) {
 				k.p("\tVPDPBUSD.BCST %s, Z%d, Z%d", k.a(aOff+b*k.block+4*g, r), b*per+g, k.sum(g%k.chains, r))
 			}
 		}
+		scales(b)
 		for r := 0; r < k.rows; r++ {
 			n := k.sum(0, r)
 			if k.chains == 2 {
 				k.p("\tVPADDD Z%d, Z%d, Z%d", k.sum(1, r), n, n)
 			}
 			k.p("\tVCVTDQ2PS Z%d, Z%d", n, n)
-			k.p("\tVMULPS Z%d, Z%d, Z%d", scale[b], n, n)
+			k.p("\tVMULPS Z26, Z%d, Z%d", n, n)
 			k.p("\tVFMADD231PS.BCST %s, Z%d, Z%d", k.m(first+b, 0, r), n, k.acc(r))
 			if k.min {
 				op := "VFMADD231PS"
 				if k.super {
 					op = "VFNMADD231PS" // its minimums are subtracted
 				}
-				k.p("\t%s.BCST %s, Z%d, Z%d", op, k.m(first+b, 2, r), low[b], k.acc(r))
+				k.p("\t%s.BCST %s, Z27, Z%d", op, k.m(first+b, 2, r), k.acc(r))
 			}
 		}
 	}
@@ -546,7 +554,7 @@ func (k *fused) prefetch(bytes int) {
 func fusedKernel(f *file, name string, m form, rows int) {
 	k := &fused{f, m, spreads[m.spread], rows, 1}
 	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, m.name))
-	if m.block == 32 {
+	if m.block == 32 && rows <= 4 {
 		k.chains = 2
 	}
 	f.p("\tMOVQ p+0(FP), DI")
@@ -577,6 +585,12 @@ func fusedKernel(f *file, name string, m form, rows int) {
 	if rows > 3 {
 		f.p("\tLEAQ (R8)(R8*2), R9")
 	}
+	if rows > 5 {
+		f.p("\tLEAQ (R8)(R8*4), R10")
+	}
+	if rows > 7 {
+		f.p("\tLEAQ (R10)(R8*2), R11")
+	}
 	f.p("\tMOVQ %d(DI), SI", argW)
 	f.p("\tMOVQ %d(DI), R15", argBlocks)
 	step := metaStep(fewSlots)
@@ -594,28 +608,26 @@ func fusedKernel(f *file, name string, m form, rows int) {
 		header = (header + 63) / 64 * 64
 		f.p("super:")
 		k.prefetch(header)
-		k.half(0, 23)
+		k.half(0, 24)
 		if m.min {
-			k.half(32, 24)
+			k.half(32, 25)
 		}
 		f.p("\tLEAQ %d(SI), R13", sc)
 		f.p("\tADDQ $%d, SI", header)
 		f.p("\tMOVQ $8, R12")
 		f.p("unit:")
 		k.prefetch(k.s.size)
-		scale, low := [2]int{25, 26}, [2]int{27, 28}
-		for b := 0; b < 32/m.block; b++ {
-			widen := func(off, d, z int) {
-				f.p("\tVPMOVSXBD %d(R13), Z%d", off, z)
-				f.p("\tVCVTDQ2PS Z%d, Z%d", z, z)
-				f.p("\tVMULPS Z%d, Z%d, Z%d", d, z, z)
-			}
-			widen(16*b, 23, scale[b])
-			if m.min {
-				widen(mn-sc+16*b, 24, low[b])
-			}
+		widen := func(off, d, z int) {
+			f.p("\tVPMOVSXBD %d(R13), Z%d", off, z)
+			f.p("\tVCVTDQ2PS Z%d, Z%d", z, z)
+			f.p("\tVMULPS Z%d, Z%d, Z%d", d, z, z)
 		}
-		k.unit(0, 0, 0, scale, low)
+		k.unit(0, 0, 0, func(b int) {
+			widen(16*b, 24, 26)
+			if m.min {
+				widen(mn-sc+16*b, 25, 27)
+			}
+		})
 		f.p("\tADDQ $32, AX")
 		f.p("\tADDQ $%d, BX", step*32/m.block)
 		f.p("\tADDQ $%d, SI", k.s.size)
@@ -627,9 +639,10 @@ func fusedKernel(f *file, name string, m form, rows int) {
 	case m.min:
 		f.p("block:")
 		k.prefetch(64 + k.s.size)
-		k.half(0, 25)
-		k.half(32, 27)
-		k.unit(64, 0, 0, [2]int{25}, [2]int{27})
+		k.unit(64, 0, 0, func(int) {
+			k.half(0, 26)
+			k.half(32, 27)
+		})
 		f.p("\tADDQ $32, AX")
 		f.p("\tADDQ $%d, BX", step)
 		f.p("\tADDQ $%d, SI", 64+k.s.size)
@@ -641,8 +654,7 @@ func fusedKernel(f *file, name string, m form, rows int) {
 		f.p("pair:")
 		k.prefetch(64 + 2*k.s.size)
 		for b := 0; b < 2; b++ {
-			k.half(32*b, 25)
-			k.unit(64+b*k.s.size, 32*b, b, [2]int{25}, [2]int{})
+			k.unit(64+b*k.s.size, 32*b, b, func(int) { k.half(32*b, 26) })
 		}
 		f.p("\tADDQ $64, AX")
 		f.p("\tADDQ $%d, BX", 2*step)
@@ -652,8 +664,7 @@ func fusedKernel(f *file, name string, m form, rows int) {
 		f.p("single:")
 		f.p("\tADDQ $2, R15")
 		f.p("\tJEQ done")
-		k.half(0, 25)
-		k.unit(64, 0, 0, [2]int{25}, [2]int{})
+		k.unit(64, 0, 0, func(int) { k.half(0, 26) })
 		f.p("done:")
 	}
 	f.p("\tMOVQ %d(DI), AX", argC)
