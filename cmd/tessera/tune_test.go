@@ -138,7 +138,7 @@ func TestTuneMeasures(t *testing.T) {
 	require.NoError(t, err)
 	var got tuneResult
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
-	require.Contains(t, []int{0, 1, 2, 4}, got.Knobs["q-few-rows"])
+	require.Contains(t, []int{0, 4, 8, 16, 32}, got.Knobs["q-few-rows"])
 	require.Len(t, got.Choices[0].Candidates, 4)
 	require.Positive(t, got.Seconds)
 }
