@@ -71,7 +71,7 @@ func (c benchCase) name() string {
 func cases() []benchCase {
 	var list []benchCase
 	cubes := []int{64, 256, 512, 1000, 1024, 2048, 4096}
-	odd := [][3]int{{1, 4096, 4096}, {2, 4096, 4096}, {4, 4096, 4096}, {8, 4096, 4096}, {16, 4096, 4096}, {128, 4096, 4096}, {37, 511, 129}}
+	odd := [][3]int{{1, 4096, 4096}, {2, 4096, 4096}, {4, 4096, 4096}, {8, 4096, 4096}, {16, 4096, 4096}, {128, 4096, 4096}, {37, 511, 129}, {1024, 1024, 16}}
 	for _, dtype := range []string{"f32", "bf16", "s8s8s32", "u8s8s32"} {
 		for _, threads := range []int{1, 2} {
 			for _, n := range cubes {
@@ -253,6 +253,9 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	}
 	end := time.Now().Add(budget)
 	for round := 0; round < 5 || time.Now().Before(end); round++ {
+		if c.threads > 1 {
+			rest()
+		}
 		peaks = append(peaks, gemm.Peak(weights, c.threads, o))
 		if m == 1 && c.threads == 1 {
 			best := 0.0
@@ -272,8 +275,7 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 		for i := range list {
 			x := list[(round+i)%len(list)]
 			if c.threads > 1 {
-				// The threads of the one before look for more work for some milliseconds, on a processor that this one needs.
-				time.Sleep(5 * time.Millisecond)
+				rest()
 				x.run()
 			}
 			reps := 0
@@ -386,6 +388,10 @@ func b2i(b bool) C.int {
 	}
 	return 0
 }
+
+// rest waits until the threads of the contestant before have given up looking for more work, on a processor that the next one
+// needs: those of OpenBLAS take 2^26 cycles.
+func rest() { time.Sleep(30 * time.Millisecond) }
 
 func median(v []float64) float64 {
 	s := slices.Clone(v)

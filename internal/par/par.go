@@ -7,8 +7,9 @@
 // the callers that are inside regions already. Helpers are claimed by the region that uses them, so that regions started from
 // several goroutines, or from a job of another region, share the processors and can never wait for each other.
 //
-// Who runs a job: the caller is worker 0 and takes part; every worker takes the next job from one counter until none is left.
-// Which worker runs a job is not determined, so a job's result must not depend on it.
+// Who runs a job: the caller is worker 0 and takes part. Every worker has a range of the jobs, the same in each region of as many
+// jobs, so that what a job reads and writes again is still in the caches of its processor; one that has done its own takes from the
+// ranges of others until no job is left. Which worker runs a job is not determined, so a job's result must not depend on it.
 package par
 
 import (
@@ -91,16 +92,31 @@ type pool struct {
 // region is one parallel loop. The counters that every worker writes stay on cache lines of their own.
 type region struct {
 	task    Task
-	n       int64
+	n       int
+	ranges  []jobRange // one for each worker that was wanted
 	link    *region
 	failure atomic.Pointer[failure]
 	_       [64]byte
-	next    atomic.Int64
-	_       [56]byte
 	pending atomic.Int64 // helpers that have not finished
 	parked  atomic.Bool  // the caller sleeps on done
 	_       [48]byte
 	done    chan struct{}
+}
+
+// jobRange is what is left of one worker's jobs.
+type jobRange struct {
+	next atomic.Int64
+	end  int64
+	_    [112]byte // two cache lines, which processors fetch together
+}
+
+// take returns the next job, or false when none is left.
+func (j *jobRange) take() (int, bool) {
+	if j.next.Load() >= j.end {
+		return 0, false
+	}
+	job := j.next.Add(1) - 1
+	return int(job), job < j.end
 }
 
 type failure struct{ value any }
@@ -132,8 +148,8 @@ func (p *pool) run(want, n int, task Task) {
 	} else {
 		p.regions = r.link
 	}
-	r.task, r.n, r.link = task, int64(n), nil
-	r.next.Store(0)
+	r.task, r.n, r.link = task, n, nil
+	r.divide(want + 1)
 	r.pending.Store(int64(want))
 	for worker := 1; worker <= want; worker++ {
 		var h *helper
@@ -224,20 +240,38 @@ func (h *helper) serve(p *pool) {
 	}
 }
 
+// divide gives each of so many workers a range of the jobs.
+func (r *region) divide(workers int) {
+	if workers > cap(r.ranges) {
+		r.ranges = make([]jobRange, workers)
+	}
+	r.ranges = r.ranges[:workers]
+	at := 0
+	for w := range r.ranges {
+		r.ranges[w].next.Store(int64(at))
+		at += r.n / workers
+		if w < r.n%workers {
+			at++
+		}
+		r.ranges[w].end = int64(at)
+	}
+}
+
 // loop does jobs until none is left. A panic ends the region early and is kept for the caller.
 func (r *region) loop(worker int) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.failure.CompareAndSwap(nil, &failure{v})
-			r.next.Store(r.n)
+			for i := range r.ranges {
+				r.ranges[i].next.Store(r.ranges[i].end)
+			}
 		}
 	}()
-	for {
-		job := r.next.Add(1) - 1
-		if job >= r.n {
-			return
+	for i := range r.ranges {
+		jobs := &r.ranges[(worker+i)%len(r.ranges)]
+		for job, ok := jobs.take(); ok; job, ok = jobs.take() {
+			r.task.Do(worker, job)
 		}
-		r.task.Do(worker, int(job))
 	}
 }
 
