@@ -46,6 +46,8 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 		packRest(dst, src, p, size, cols, t0)
 	case p.kr*size == 4:
 		t0 = packGroups(dst, src, p, size)
+	case p.kr == 1 && size == 2 && p.deep == 1 && p.lead != 1 && p.live == p.width:
+		t0 = packHalves(unsafe.Slice((*uint16)(dst), p.depth*p.width), src, p)
 	}
 	flip := T(p.flip)
 	if p.lead == 1 && p.kr == 1 {
@@ -68,6 +70,35 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 			}
 		}
 	}
+}
+
+// packHalves transposes rows of 16-bit elements as pairs of k, which assembly moves, and takes the pairs apart; it returns the number of
+// k that it did.
+func packHalves(out []uint16, src unsafe.Pointer, p panel) int {
+	const pairs = 32
+	var buf [pairs * 32]uint32
+	if p.width > 32 || p.width%2 != 0 {
+		return 0
+	}
+	q := p
+	q.kr, q.depth = 2, 2*pairs
+	t := 0
+	for ; t+2*pairs <= p.depth; t += 2 * pairs {
+		if packGroups(unsafe.Pointer(&buf), unsafe.Add(src, 2*t), q, 2) != 2*pairs {
+			return t
+		}
+		for g := range pairs {
+			in := buf[g*p.width:][:p.width]
+			// Two columns at a time; processors with the assembly are little-endian.
+			even := unsafe.Slice((*uint32)(unsafe.Pointer(&out[(t+2*g)*p.width])), p.width/2)
+			odd := unsafe.Slice((*uint32)(unsafe.Pointer(&out[(t+2*g+1)*p.width])), p.width/2)[:len(even)]
+			for i := range even {
+				v, w := in[2*i], in[2*i+1]
+				even[i], odd[i] = v&0xffff|w<<16, v>>16|w&^0xffff
+			}
+		}
+	}
+	return t
 }
 
 // fillPad writes the places of a panel that have no source.
