@@ -339,7 +339,7 @@ func (k *setBlocksKernel) Do(worker, job int) {
 			} else {
 				k.e.loadFloats(row, k.from, from, k.along)
 			}
-			if err := quant.EncodeRow(k.to, unsafe.Slice((*byte)(unsafe.Add(p, c.off[0])), bytes), row); err != nil {
+			if err := k.encode(unsafe.Slice((*byte)(unsafe.Add(p, c.off[0])), bytes), row); err != nil {
 				k.mu.Lock()
 				if k.err == nil {
 					k.err = fmt.Errorf("set_rows: row %d: %w", i, err)
@@ -350,6 +350,23 @@ func (k *setBlocksKernel) Do(worker, job int) {
 			k.slab.advance(&c, 1)
 		}
 	}
+}
+
+// encode quantizes a row.
+func (k *setBlocksKernel) encode(dst []byte, row []float32) error {
+	if k.to != tensor.Q8_0 {
+		return quant.EncodeRow(k.to, dst, row)
+	}
+	for at := 0; at < len(row); at += 32 {
+		at += 32 * k.e.vec.ToQ8_0(dst[at/32*34:], row[at:])
+		if at == len(row) {
+			break
+		}
+		if quant.EncodeRow(k.to, dst[at/32*34:][:34], row[at:at+32]) != nil {
+			return quant.EncodeRow(k.to, dst, row) // whose error counts from the start of the row
+		}
+	}
+	return nil
 }
 
 // gatherKernel selects elements of a dimension of contiguous tensors; others run the reference.

@@ -53,6 +53,9 @@ type Funcs struct {
 	FromF16, FromBF16 func(dst []float32, src []uint16)
 	ToF16, ToBF16     func(dst []uint16, src []float32) // to nearest even, NaN stays NaN, subnormals kept
 	FromQ8_0          func(dst []float32, src []byte)   // whole blocks, as many as dst has room for
+	// ToQ8_0 encodes the whole blocks of src and returns how many it did: it stops at one that package quant should look at, as NaN, infinity, and a
+	// scale that is zero or odd are among its numbers.
+	ToQ8_0 func(dst []byte, src []float32) (blocks int)
 }
 
 // Whole is the number of elements of which rows of 16 bits have a multiple.
@@ -80,7 +83,7 @@ var portable = Funcs{
 	DotsF16: dotsHalfGo(tensor.F16ToF32), DotsBF16: dotsHalfGo(tensor.BF16ToF32),
 	WeighF16: weighHalfGo(tensor.F16ToF32), WeighBF16: weighHalfGo(tensor.BF16ToF32),
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
-	FromQ8_0: fromQ8_0Go,
+	FromQ8_0: fromQ8_0Go, ToQ8_0: toQ8_0Go,
 }
 
 func fromQ8_0Go(dst []float32, src []byte) {
@@ -88,6 +91,17 @@ func fromQ8_0Go(dst []float32, src []byte) {
 	if err := quant.DecodeRow(tensor.Q8_0, dst[:32*n], src[:34*n]); err != nil {
 		panic(err) // sizes agree
 	}
+}
+
+func toQ8_0Go(dst []byte, src []float32) int {
+	n := len(src) / 32
+	dst = dst[:34*n]
+	for i := range n {
+		if quant.EncodeRow(tensor.Q8_0, dst[34*i:34*i+34], src[32*i:32*i+32]) != nil {
+			return i
+		}
+	}
+	return n
 }
 
 func addGo(dst, a, b []float32) {

@@ -103,6 +103,10 @@ var setAVX512 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX512(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
+	ToQ8_0: func(dst []byte, src []float32) int {
+		n := len(src) / 32
+		return toQ8_0AVX512(unsafe.SliceData(dst[:34*n]), ptr(src), n)
+	},
 }
 
 var setAVX2 = Funcs{
@@ -190,5 +194,9 @@ var setAVX2 = Funcs{
 	}, FromQ8_0: func(dst []float32, src []byte) {
 		n := len(dst) / 32
 		fromQ8_0AVX2(ptr(dst), unsafe.SliceData(src[:34*n]), n)
+	},
+	ToQ8_0: func(dst []byte, src []float32) int {
+		n := len(src) / 32
+		return toQ8_0AVX2(unsafe.SliceData(dst[:34*n]), ptr(src), n)
 	},
 }

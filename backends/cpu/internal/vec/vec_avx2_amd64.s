@@ -167,6 +167,36 @@ DATA cRound<>+24(SB)/4, $0x00007fff
 DATA cRound<>+28(SB)/4, $0x00007fff
 GLOBL cRound<>(SB), RODATA|NOPTR, $32
 
+DATA cHalf<>+0(SB)/4, $0x3f000000
+DATA cHalf<>+4(SB)/4, $0x3f000000
+DATA cHalf<>+8(SB)/4, $0x3f000000
+DATA cHalf<>+12(SB)/4, $0x3f000000
+DATA cHalf<>+16(SB)/4, $0x3f000000
+DATA cHalf<>+20(SB)/4, $0x3f000000
+DATA cHalf<>+24(SB)/4, $0x3f000000
+DATA cHalf<>+28(SB)/4, $0x3f000000
+GLOBL cHalf<>(SB), RODATA|NOPTR, $32
+
+DATA cMinusHalf<>+0(SB)/4, $0xbf000000
+DATA cMinusHalf<>+4(SB)/4, $0xbf000000
+DATA cMinusHalf<>+8(SB)/4, $0xbf000000
+DATA cMinusHalf<>+12(SB)/4, $0xbf000000
+DATA cMinusHalf<>+16(SB)/4, $0xbf000000
+DATA cMinusHalf<>+20(SB)/4, $0xbf000000
+DATA cMinusHalf<>+24(SB)/4, $0xbf000000
+DATA cMinusHalf<>+28(SB)/4, $0xbf000000
+GLOBL cMinusHalf<>(SB), RODATA|NOPTR, $32
+
+DATA c127<>+0(SB)/4, $0x42fe0000
+DATA c127<>+4(SB)/4, $0x42fe0000
+DATA c127<>+8(SB)/4, $0x42fe0000
+DATA c127<>+12(SB)/4, $0x42fe0000
+DATA c127<>+16(SB)/4, $0x42fe0000
+DATA c127<>+20(SB)/4, $0x42fe0000
+DATA c127<>+24(SB)/4, $0x42fe0000
+DATA c127<>+28(SB)/4, $0x42fe0000
+GLOBL c127<>(SB), RODATA|NOPTR, $32
+
 DATA laneMask<>+0(SB)/4, $0xffffffff
 DATA laneMask<>+4(SB)/4, $0xffffffff
 DATA laneMask<>+8(SB)/4, $0xffffffff
@@ -193,6 +223,15 @@ DATA twice<>+20(SB)/4, $0x00000002
 DATA twice<>+24(SB)/4, $0x00000003
 DATA twice<>+28(SB)/4, $0x00000003
 GLOBL twice<>(SB), RODATA|NOPTR, $32
+DATA interleave<>+0(SB)/4, $0x00000000
+DATA interleave<>+4(SB)/4, $0x00000004
+DATA interleave<>+8(SB)/4, $0x00000001
+DATA interleave<>+12(SB)/4, $0x00000005
+DATA interleave<>+16(SB)/4, $0x00000002
+DATA interleave<>+20(SB)/4, $0x00000006
+DATA interleave<>+24(SB)/4, $0x00000003
+DATA interleave<>+28(SB)/4, $0x00000007
+GLOBL interleave<>(SB), RODATA|NOPTR, $32
 
 // func addAVX2(dst, a, b *float32, n int)
 TEXT ·addAVX2(SB), NOSPLIT, $0-32
@@ -1507,6 +1546,96 @@ end22:
 	VZEROUPPER
 	RET
 
+// func toQ8_0AVX2(dst *byte, src *float32, n int) int
+TEXT ·toQ8_0AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ CX, DX
+	VPCMPEQD Y15, Y15, Y15
+	VPSRLD $1, Y15, Y15
+	VBROADCASTSS cHalf<>(SB), Y14
+	VBROADCASTSS cMinusHalf<>(SB), Y13
+	VBROADCASTSS c127<>(SB), Y12
+	VBROADCASTSS cOne<>(SB), Y11
+	VMOVDQU interleave<>(SB), Y10
+each23:
+	TESTQ CX, CX
+	JZ end23
+	VMOVUPS (SI), Y0
+	VPAND Y0, Y15, Y4
+	VMOVUPS 32(SI), Y1
+	VPAND Y1, Y15, Y5
+	VMOVUPS 64(SI), Y2
+	VPAND Y2, Y15, Y6
+	VMOVUPS 96(SI), Y3
+	VPAND Y3, Y15, Y7
+	VPMAXSD Y5, Y4, Y4
+	VPMAXSD Y7, Y6, Y6
+	VPMAXSD Y6, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPMAXSD X5, X4, X4
+	VPSHUFD $0x4e, X4, X5
+	VPMAXSD X5, X4, X4
+	VPSHUFD $0xb1, X4, X5
+	VPMAXSD X5, X4, X4
+	VMOVD X4, AX
+	SUBL $0xda24260, AX
+	CMPL AX, $0x3d51e1a0
+	JHI end23
+	VDIVSS X12, X4, X5
+	VDIVSS X5, X11, X6
+	VCVTPS2PH $0, X5, X7
+	VMOVD X7, AX
+	MOVW AX, (DI)
+	VBROADCASTSS X6, Y6
+	VMULPS Y0, Y6, Y0
+	VCVTTPS2DQ Y0, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y0, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y0
+	VMULPS Y1, Y6, Y1
+	VCVTTPS2DQ Y1, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y1, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y1
+	VMULPS Y2, Y6, Y2
+	VCVTTPS2DQ Y2, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y2, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y2
+	VMULPS Y3, Y6, Y3
+	VCVTTPS2DQ Y3, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y3, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y3
+	VPACKSSDW Y1, Y0, Y0
+	VPACKSSDW Y3, Y2, Y2
+	VPACKSSWB Y2, Y0, Y0
+	VPERMD Y0, Y10, Y0
+	VMOVDQU Y0, 2(DI)
+	ADDQ $128, SI
+	ADDQ $34, DI
+	DECQ CX
+	JMP each23
+end23:
+	SUBQ CX, DX
+	MOVQ DX, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func dotsAVX2(dst, q *float32, k *float32, n, d, stride int)
 TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
@@ -1515,9 +1644,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four23:
+four24:
 	CMPQ CX, $4
-	JLT one23
+	JLT one24
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1528,8 +1657,8 @@ four23:
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $8
-	JLT fourTail23
-fourEach23:
+	JLT fourTail24
+fourEach24:
 	VMOVUPS (SI)(R13*1), Y0
 	VFMADD231PS (DX)(R13*1), Y0, Y8
 	VFMADD231PS (R9)(R13*1), Y0, Y9
@@ -1538,10 +1667,10 @@ fourEach23:
 	ADDQ $32, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE fourEach23
-fourTail23:
+	JGE fourEach24
+fourTail24:
 	TESTQ R15, R15
-	JZ fourFold23
+	JZ fourFold24
 	MOVQ R15, AX
 	NEGQ AX
 	LEAQ laneMask<>+32(SB), R11
@@ -1555,7 +1684,7 @@ fourTail23:
 	VFMADD231PS Y1, Y0, Y10
 	VMASKMOVPS (R12)(R13*1), Y14, Y1
 	VFMADD231PS Y1, Y0, Y11
-fourFold23:
+fourFold24:
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VEXTRACTF128 $1, Y9, X1
@@ -1571,25 +1700,25 @@ fourFold23:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four23
-one23:
+	JMP four24
+one24:
 	TESTQ CX, CX
-	JZ end23
+	JZ end24
 	VXORPS Y8, Y8, Y8
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $8
-	JLT oneTail23
-oneEach23:
+	JLT oneTail24
+oneEach24:
 	VMOVUPS (SI)(R13*1), Y0
 	VFMADD231PS (DX)(R13*1), Y0, Y8
 	ADDQ $32, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE oneEach23
-oneTail23:
+	JGE oneEach24
+oneTail24:
 	TESTQ R15, R15
-	JZ oneFold23
+	JZ oneFold24
 	MOVQ R15, AX
 	NEGQ AX
 	LEAQ laneMask<>+32(SB), R11
@@ -1597,7 +1726,7 @@ oneTail23:
 	VMASKMOVPS (SI)(R13*1), Y14, Y0
 	VMASKMOVPS (DX)(R13*1), Y14, Y1
 	VFMADD231PS Y1, Y0, Y8
-oneFold23:
+oneFold24:
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VHADDPS X8, X8, X8
@@ -1606,8 +1735,8 @@ oneFold23:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one23
-end23:
+	JMP one24
+end24:
 	VZEROUPPER
 	RET
 
@@ -1620,10 +1749,10 @@ TEXT ·weighAVX2(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end24
-wide24:
+	JZ end25
+wide25:
 	CMPQ BX, $32
-	JLT wideEnd24
+	JLT wideEnd25
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
 	VMOVUPS 64(DI), Y10
@@ -1631,7 +1760,7 @@ wide24:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows24:
+wideRows25:
 	VBROADCASTSS (R10), Y0
 	VFMADD231PS (R9), Y0, Y8
 	VFMADD231PS 32(R9), Y0, Y9
@@ -1640,7 +1769,7 @@ wideRows24:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows24
+	JNZ wideRows25
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
 	VMOVUPS Y10, 64(DI)
@@ -1648,30 +1777,30 @@ wideRows24:
 	ADDQ $128, DI
 	ADDQ $128, DX
 	SUBQ $32, BX
-	JMP wide24
-wideEnd24:
-single24:
+	JMP wide25
+wideEnd25:
+single25:
 	CMPQ BX, $8
-	JLT singleEnd24
+	JLT singleEnd25
 	VMOVUPS (DI), Y8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows24:
+singleRows25:
 	VBROADCASTSS (R10), Y0
 	VFMADD231PS (R9), Y0, Y8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows24
+	JNZ singleRows25
 	VMOVUPS Y8, (DI)
 	ADDQ $32, DI
 	ADDQ $32, DX
 	SUBQ $8, BX
-	JMP single24
-singleEnd24:
+	JMP single25
+singleEnd25:
 	TESTQ BX, BX
-	JZ end24
+	JZ end25
 	MOVQ BX, AX
 	NEGQ AX
 	LEAQ laneMask<>+32(SB), R11
@@ -1680,16 +1809,16 @@ singleEnd24:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-lastRows24:
+lastRows25:
 	VBROADCASTSS (R10), Y0
 	VMASKMOVPS (R9), Y14, Y1
 	VFMADD231PS Y1, Y0, Y8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ lastRows24
+	JNZ lastRows25
 	VMASKMOVPS Y8, Y14, (DI)
-end24:
+end25:
 	VZEROUPPER
 	RET
 
@@ -1701,9 +1830,9 @@ TEXT ·dotsF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four25:
+four26:
 	CMPQ CX, $4
-	JLT one25
+	JLT one26
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1713,7 +1842,7 @@ four25:
 	VXORPS Y11, Y11, Y11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach25:
+fourEach26:
 	VMOVUPS (SI)(R13*2), Y0
 	VCVTPH2PS (DX)(R13*1), Y1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1730,7 +1859,7 @@ fourEach25:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE fourEach25
+	JGE fourEach26
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VEXTRACTF128 $1, Y9, X1
@@ -1746,14 +1875,14 @@ fourEach25:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four25
-one25:
+	JMP four26
+one26:
 	TESTQ CX, CX
-	JZ end25
+	JZ end26
 	VXORPS Y8, Y8, Y8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach25:
+oneEach26:
 	VMOVUPS (SI)(R13*2), Y0
 	VCVTPH2PS (DX)(R13*1), Y1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1761,7 +1890,7 @@ oneEach25:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE oneEach25
+	JGE oneEach26
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VHADDPS X8, X8, X8
@@ -1770,8 +1899,8 @@ oneEach25:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one25
-end25:
+	JMP one26
+end26:
 	VZEROUPPER
 	RET
 
@@ -1784,10 +1913,10 @@ TEXT ·weighF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end26
-wide26:
+	JZ end27
+wide27:
 	CMPQ BX, $32
-	JLT wideEnd26
+	JLT wideEnd27
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
 	VMOVUPS 64(DI), Y10
@@ -1795,7 +1924,7 @@ wide26:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows26:
+wideRows27:
 	VBROADCASTSS (R10), Y0
 	VCVTPH2PS (R9), Y1
 	PREFETCHT0 2048(R9)
@@ -1809,7 +1938,7 @@ wideRows26:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows26
+	JNZ wideRows27
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
 	VMOVUPS Y10, 64(DI)
@@ -1817,16 +1946,16 @@ wideRows26:
 	ADDQ $128, DI
 	ADDQ $64, DX
 	SUBQ $32, BX
-	JMP wide26
-wideEnd26:
-single26:
+	JMP wide27
+wideEnd27:
+single27:
 	CMPQ BX, $8
-	JLT singleEnd26
+	JLT singleEnd27
 	VMOVUPS (DI), Y8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows26:
+singleRows27:
 	VBROADCASTSS (R10), Y0
 	VCVTPH2PS (R9), Y1
 	PREFETCHT0 2048(R9)
@@ -1834,14 +1963,14 @@ singleRows26:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows26
+	JNZ singleRows27
 	VMOVUPS Y8, (DI)
 	ADDQ $32, DI
 	ADDQ $16, DX
 	SUBQ $8, BX
-	JMP single26
-singleEnd26:
-end26:
+	JMP single27
+singleEnd27:
+end27:
 	VZEROUPPER
 	RET
 
@@ -1853,9 +1982,9 @@ TEXT ·dotsBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four27:
+four28:
 	CMPQ CX, $4
-	JLT one27
+	JLT one28
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1865,7 +1994,7 @@ four27:
 	VXORPS Y11, Y11, Y11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach27:
+fourEach28:
 	VMOVUPS (SI)(R13*2), Y0
 	VPMOVZXWD (DX)(R13*1), Y1
 	VPSLLD $16, Y1, Y1
@@ -1886,7 +2015,7 @@ fourEach27:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE fourEach27
+	JGE fourEach28
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VEXTRACTF128 $1, Y9, X1
@@ -1902,14 +2031,14 @@ fourEach27:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four27
-one27:
+	JMP four28
+one28:
 	TESTQ CX, CX
-	JZ end27
+	JZ end28
 	VXORPS Y8, Y8, Y8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach27:
+oneEach28:
 	VMOVUPS (SI)(R13*2), Y0
 	VPMOVZXWD (DX)(R13*1), Y1
 	VPSLLD $16, Y1, Y1
@@ -1918,7 +2047,7 @@ oneEach27:
 	ADDQ $16, R13
 	SUBQ $8, R15
 	CMPQ R15, $8
-	JGE oneEach27
+	JGE oneEach28
 	VEXTRACTF128 $1, Y8, X1
 	VADDPS X1, X8, X8
 	VHADDPS X8, X8, X8
@@ -1927,8 +2056,8 @@ oneEach27:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one27
-end27:
+	JMP one28
+end28:
 	VZEROUPPER
 	RET
 
@@ -1941,10 +2070,10 @@ TEXT ·weighBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end28
-wide28:
+	JZ end29
+wide29:
 	CMPQ BX, $32
-	JLT wideEnd28
+	JLT wideEnd29
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
 	VMOVUPS 64(DI), Y10
@@ -1952,7 +2081,7 @@ wide28:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows28:
+wideRows29:
 	VBROADCASTSS (R10), Y0
 	VPMOVZXWD (R9), Y1
 	VPSLLD $16, Y1, Y1
@@ -1970,7 +2099,7 @@ wideRows28:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows28
+	JNZ wideRows29
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
 	VMOVUPS Y10, 64(DI)
@@ -1978,16 +2107,16 @@ wideRows28:
 	ADDQ $128, DI
 	ADDQ $64, DX
 	SUBQ $32, BX
-	JMP wide28
-wideEnd28:
-single28:
+	JMP wide29
+wideEnd29:
+single29:
 	CMPQ BX, $8
-	JLT singleEnd28
+	JLT singleEnd29
 	VMOVUPS (DI), Y8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows28:
+singleRows29:
 	VBROADCASTSS (R10), Y0
 	VPMOVZXWD (R9), Y1
 	VPSLLD $16, Y1, Y1
@@ -1996,13 +2125,13 @@ singleRows28:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows28
+	JNZ singleRows29
 	VMOVUPS Y8, (DI)
 	ADDQ $32, DI
 	ADDQ $16, DX
 	SUBQ $8, BX
-	JMP single28
-singleEnd28:
-end28:
+	JMP single29
+singleEnd29:
+end29:
 	VZEROUPPER
 	RET

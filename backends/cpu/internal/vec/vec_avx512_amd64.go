@@ -114,6 +114,11 @@ func toBF16AVX512(dst *uint16, src *float32, n int)
 //go:noescape
 func fromQ8_0AVX512(dst *float32, src *byte, n int)
 
+// toQ8_0AVX512 encodes blocks until one whose scale is beyond the ordinary, and returns their number.
+//
+//go:noescape
+func toQ8_0AVX512(dst *byte, src *float32, n int) int
+
 // dotsAVX512 sets dst[j] to the product of q with row j of k, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape

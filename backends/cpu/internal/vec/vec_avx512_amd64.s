@@ -52,6 +52,15 @@ GLOBL cQuiet<>(SB), RODATA|NOPTR, $4
 DATA cRound<>+0(SB)/4, $0x00007fff
 GLOBL cRound<>(SB), RODATA|NOPTR, $4
 
+DATA cHalf<>+0(SB)/4, $0x3f000000
+GLOBL cHalf<>(SB), RODATA|NOPTR, $4
+
+DATA cMinusHalf<>+0(SB)/4, $0xbf000000
+GLOBL cMinusHalf<>(SB), RODATA|NOPTR, $4
+
+DATA c127<>+0(SB)/4, $0x42fe0000
+GLOBL c127<>(SB), RODATA|NOPTR, $4
+
 DATA twice<>+0(SB)/4, $0x00000000
 DATA twice<>+4(SB)/4, $0x00000000
 DATA twice<>+8(SB)/4, $0x00000001
@@ -69,6 +78,15 @@ DATA twice<>+52(SB)/4, $0x00000006
 DATA twice<>+56(SB)/4, $0x00000007
 DATA twice<>+60(SB)/4, $0x00000007
 GLOBL twice<>(SB), RODATA|NOPTR, $64
+DATA interleave<>+0(SB)/4, $0x00000000
+DATA interleave<>+4(SB)/4, $0x00000004
+DATA interleave<>+8(SB)/4, $0x00000001
+DATA interleave<>+12(SB)/4, $0x00000005
+DATA interleave<>+16(SB)/4, $0x00000002
+DATA interleave<>+20(SB)/4, $0x00000006
+DATA interleave<>+24(SB)/4, $0x00000003
+DATA interleave<>+28(SB)/4, $0x00000007
+GLOBL interleave<>(SB), RODATA|NOPTR, $32
 
 // func addAVX512(dst, a, b *float32, n int)
 TEXT ·addAVX512(SB), NOSPLIT, $0-32
@@ -1293,6 +1311,96 @@ end22:
 	VZEROUPPER
 	RET
 
+// func toQ8_0AVX512(dst *byte, src *float32, n int) int
+TEXT ·toQ8_0AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ CX, DX
+	VPCMPEQD Y15, Y15, Y15
+	VPSRLD $1, Y15, Y15
+	VBROADCASTSS cHalf<>(SB), Y14
+	VBROADCASTSS cMinusHalf<>(SB), Y13
+	VBROADCASTSS c127<>(SB), Y12
+	VBROADCASTSS cOne<>(SB), Y11
+	VMOVDQU interleave<>(SB), Y10
+each23:
+	TESTQ CX, CX
+	JZ end23
+	VMOVUPS (SI), Y0
+	VPAND Y0, Y15, Y4
+	VMOVUPS 32(SI), Y1
+	VPAND Y1, Y15, Y5
+	VMOVUPS 64(SI), Y2
+	VPAND Y2, Y15, Y6
+	VMOVUPS 96(SI), Y3
+	VPAND Y3, Y15, Y7
+	VPMAXSD Y5, Y4, Y4
+	VPMAXSD Y7, Y6, Y6
+	VPMAXSD Y6, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPMAXSD X5, X4, X4
+	VPSHUFD $0x4e, X4, X5
+	VPMAXSD X5, X4, X4
+	VPSHUFD $0xb1, X4, X5
+	VPMAXSD X5, X4, X4
+	VMOVD X4, AX
+	SUBL $0xda24260, AX
+	CMPL AX, $0x3d51e1a0
+	JHI end23
+	VDIVSS X12, X4, X5
+	VDIVSS X5, X11, X6
+	VCVTPS2PH $0, X5, X7
+	VMOVD X7, AX
+	MOVW AX, (DI)
+	VBROADCASTSS X6, Y6
+	VMULPS Y0, Y6, Y0
+	VCVTTPS2DQ Y0, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y0, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y0
+	VMULPS Y1, Y6, Y1
+	VCVTTPS2DQ Y1, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y1, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y1
+	VMULPS Y2, Y6, Y2
+	VCVTTPS2DQ Y2, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y2, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y2
+	VMULPS Y3, Y6, Y3
+	VCVTTPS2DQ Y3, Y4
+	VCVTDQ2PS Y4, Y5
+	VSUBPS Y5, Y3, Y5
+	VCMPPS $13, Y14, Y5, Y7
+	VPSUBD Y7, Y4, Y4
+	VCMPPS $2, Y13, Y5, Y7
+	VPADDD Y7, Y4, Y3
+	VPACKSSDW Y1, Y0, Y0
+	VPACKSSDW Y3, Y2, Y2
+	VPACKSSWB Y2, Y0, Y0
+	VPERMD Y0, Y10, Y0
+	VMOVDQU Y0, 2(DI)
+	ADDQ $128, SI
+	ADDQ $34, DI
+	DECQ CX
+	JMP each23
+end23:
+	SUBQ CX, DX
+	MOVQ DX, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func dotsAVX512(dst, q *float32, k *float32, n, d, stride int)
 TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
@@ -1301,9 +1409,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four23:
+four24:
 	CMPQ CX, $4
-	JLT one23
+	JLT one24
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1314,8 +1422,8 @@ four23:
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $16
-	JLT fourTail23
-fourEach23:
+	JLT fourTail24
+fourEach24:
 	VMOVUPS (SI)(R13*1), Z0
 	VFMADD231PS (DX)(R13*1), Z0, Z8
 	VFMADD231PS (R9)(R13*1), Z0, Z9
@@ -1324,10 +1432,10 @@ fourEach23:
 	ADDQ $64, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE fourEach23
-fourTail23:
+	JGE fourEach24
+fourTail24:
 	TESTQ R15, R15
-	JZ fourFold23
+	JZ fourFold24
 	MOVL $-1, AX
 	BZHIL R15, AX, AX
 	KMOVW AX, K1
@@ -1340,7 +1448,7 @@ fourTail23:
 	VFMADD231PS Z1, Z0, Z10
 	VMOVUPS.Z (R12)(R13*1), K1, Z1
 	VFMADD231PS Z1, Z0, Z11
-fourFold23:
+fourFold24:
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1364,32 +1472,32 @@ fourFold23:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four23
-one23:
+	JMP four24
+one24:
 	TESTQ CX, CX
-	JZ end23
+	JZ end24
 	VXORPS Z8, Z8, Z8
 	XORQ R13, R13
 	MOVQ BX, R15
 	CMPQ R15, $16
-	JLT oneTail23
-oneEach23:
+	JLT oneTail24
+oneEach24:
 	VMOVUPS (SI)(R13*1), Z0
 	VFMADD231PS (DX)(R13*1), Z0, Z8
 	ADDQ $64, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE oneEach23
-oneTail23:
+	JGE oneEach24
+oneTail24:
 	TESTQ R15, R15
-	JZ oneFold23
+	JZ oneFold24
 	MOVL $-1, AX
 	BZHIL R15, AX, AX
 	KMOVW AX, K1
 	VMOVUPS.Z (SI)(R13*1), K1, Z0
 	VMOVUPS.Z (DX)(R13*1), K1, Z1
 	VFMADD231PS Z1, Z0, Z8
-oneFold23:
+oneFold24:
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1400,8 +1508,8 @@ oneFold23:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one23
-end23:
+	JMP one24
+end24:
 	VZEROUPPER
 	RET
 
@@ -1414,10 +1522,10 @@ TEXT ·weighAVX512(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end24
-wide24:
+	JZ end25
+wide25:
 	CMPQ BX, $64
-	JLT wideEnd24
+	JLT wideEnd25
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
 	VMOVUPS 128(DI), Z10
@@ -1425,7 +1533,7 @@ wide24:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows24:
+wideRows25:
 	VBROADCASTSS (R10), Z0
 	VFMADD231PS (R9), Z0, Z8
 	VFMADD231PS 64(R9), Z0, Z9
@@ -1434,7 +1542,7 @@ wideRows24:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows24
+	JNZ wideRows25
 	VMOVUPS Z8, (DI)
 	VMOVUPS Z9, 64(DI)
 	VMOVUPS Z10, 128(DI)
@@ -1442,30 +1550,30 @@ wideRows24:
 	ADDQ $256, DI
 	ADDQ $256, DX
 	SUBQ $64, BX
-	JMP wide24
-wideEnd24:
-single24:
+	JMP wide25
+wideEnd25:
+single25:
 	CMPQ BX, $16
-	JLT singleEnd24
+	JLT singleEnd25
 	VMOVUPS (DI), Z8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows24:
+singleRows25:
 	VBROADCASTSS (R10), Z0
 	VFMADD231PS (R9), Z0, Z8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows24
+	JNZ singleRows25
 	VMOVUPS Z8, (DI)
 	ADDQ $64, DI
 	ADDQ $64, DX
 	SUBQ $16, BX
-	JMP single24
-singleEnd24:
+	JMP single25
+singleEnd25:
 	TESTQ BX, BX
-	JZ end24
+	JZ end25
 	MOVL $-1, AX
 	BZHIL BX, AX, AX
 	KMOVW AX, K1
@@ -1473,16 +1581,16 @@ singleEnd24:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-lastRows24:
+lastRows25:
 	VBROADCASTSS (R10), Z0
 	VMOVUPS.Z (R9), K1, Z1
 	VFMADD231PS Z1, Z0, Z8
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ lastRows24
+	JNZ lastRows25
 	VMOVUPS Z8, K1, (DI)
-end24:
+end25:
 	VZEROUPPER
 	RET
 
@@ -1494,9 +1602,9 @@ TEXT ·dotsF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four25:
+four26:
 	CMPQ CX, $4
-	JLT one25
+	JLT one26
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1506,7 +1614,7 @@ four25:
 	VXORPS Z11, Z11, Z11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach25:
+fourEach26:
 	VMOVUPS (SI)(R13*2), Z0
 	VCVTPH2PS (DX)(R13*1), Z1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1523,7 +1631,7 @@ fourEach25:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE fourEach25
+	JGE fourEach26
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1547,14 +1655,14 @@ fourEach25:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four25
-one25:
+	JMP four26
+one26:
 	TESTQ CX, CX
-	JZ end25
+	JZ end26
 	VXORPS Z8, Z8, Z8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach25:
+oneEach26:
 	VMOVUPS (SI)(R13*2), Z0
 	VCVTPH2PS (DX)(R13*1), Z1
 	PREFETCHT0 2048(DX)(R13*1)
@@ -1562,7 +1670,7 @@ oneEach25:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE oneEach25
+	JGE oneEach26
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1573,8 +1681,8 @@ oneEach25:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one25
-end25:
+	JMP one26
+end26:
 	VZEROUPPER
 	RET
 
@@ -1587,10 +1695,10 @@ TEXT ·weighF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end26
-wide26:
+	JZ end27
+wide27:
 	CMPQ BX, $64
-	JLT wideEnd26
+	JLT wideEnd27
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
 	VMOVUPS 128(DI), Z10
@@ -1598,7 +1706,7 @@ wide26:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows26:
+wideRows27:
 	VBROADCASTSS (R10), Z0
 	VCVTPH2PS (R9), Z1
 	PREFETCHT0 2048(R9)
@@ -1613,7 +1721,7 @@ wideRows26:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows26
+	JNZ wideRows27
 	VMOVUPS Z8, (DI)
 	VMOVUPS Z9, 64(DI)
 	VMOVUPS Z10, 128(DI)
@@ -1621,16 +1729,16 @@ wideRows26:
 	ADDQ $256, DI
 	ADDQ $128, DX
 	SUBQ $64, BX
-	JMP wide26
-wideEnd26:
-single26:
+	JMP wide27
+wideEnd27:
+single27:
 	CMPQ BX, $16
-	JLT singleEnd26
+	JLT singleEnd27
 	VMOVUPS (DI), Z8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows26:
+singleRows27:
 	VBROADCASTSS (R10), Z0
 	VCVTPH2PS (R9), Z1
 	PREFETCHT0 2048(R9)
@@ -1638,14 +1746,14 @@ singleRows26:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows26
+	JNZ singleRows27
 	VMOVUPS Z8, (DI)
 	ADDQ $64, DI
 	ADDQ $32, DX
 	SUBQ $16, BX
-	JMP single26
-singleEnd26:
-end26:
+	JMP single27
+singleEnd27:
+end27:
 	VZEROUPPER
 	RET
 
@@ -1657,9 +1765,9 @@ TEXT ·dotsBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ n+24(FP), CX
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
-four27:
+four28:
 	CMPQ CX, $4
-	JLT one27
+	JLT one28
 	LEAQ (DX)(R8*1), R9
 	LEAQ (DX)(R8*2), R10
 	LEAQ (R9)(R8*2), R12
@@ -1669,7 +1777,7 @@ four27:
 	VXORPS Z11, Z11, Z11
 	XORQ R13, R13
 	MOVQ BX, R15
-fourEach27:
+fourEach28:
 	VMOVUPS (SI)(R13*2), Z0
 	VPMOVZXWD (DX)(R13*1), Z1
 	VPSLLD $16, Z1, Z1
@@ -1690,7 +1798,7 @@ fourEach27:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE fourEach27
+	JGE fourEach28
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1714,14 +1822,14 @@ fourEach27:
 	ADDQ $16, DI
 	LEAQ (DX)(R8*4), DX
 	SUBQ $4, CX
-	JMP four27
-one27:
+	JMP four28
+one28:
 	TESTQ CX, CX
-	JZ end27
+	JZ end28
 	VXORPS Z8, Z8, Z8
 	XORQ R13, R13
 	MOVQ BX, R15
-oneEach27:
+oneEach28:
 	VMOVUPS (SI)(R13*2), Z0
 	VPMOVZXWD (DX)(R13*1), Z1
 	VPSLLD $16, Z1, Z1
@@ -1730,7 +1838,7 @@ oneEach27:
 	ADDQ $32, R13
 	SUBQ $16, R15
 	CMPQ R15, $16
-	JGE oneEach27
+	JGE oneEach28
 	VEXTRACTF64X4 $1, Z8, Y1
 	VADDPS Y1, Y8, Y8
 	VEXTRACTF128 $1, Y8, X1
@@ -1741,8 +1849,8 @@ oneEach27:
 	ADDQ $4, DI
 	ADDQ R8, DX
 	DECQ CX
-	JMP one27
-end27:
+	JMP one28
+end28:
 	VZEROUPPER
 	RET
 
@@ -1755,10 +1863,10 @@ TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ d+32(FP), BX
 	MOVQ stride+40(FP), R8
 	TESTQ CX, CX
-	JZ end28
-wide28:
+	JZ end29
+wide29:
 	CMPQ BX, $64
-	JLT wideEnd28
+	JLT wideEnd29
 	VMOVUPS (DI), Z8
 	VMOVUPS 64(DI), Z9
 	VMOVUPS 128(DI), Z10
@@ -1766,7 +1874,7 @@ wide28:
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-wideRows28:
+wideRows29:
 	VBROADCASTSS (R10), Z0
 	VPMOVZXWD (R9), Z1
 	VPSLLD $16, Z1, Z1
@@ -1785,7 +1893,7 @@ wideRows28:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ wideRows28
+	JNZ wideRows29
 	VMOVUPS Z8, (DI)
 	VMOVUPS Z9, 64(DI)
 	VMOVUPS Z10, 128(DI)
@@ -1793,16 +1901,16 @@ wideRows28:
 	ADDQ $256, DI
 	ADDQ $128, DX
 	SUBQ $64, BX
-	JMP wide28
-wideEnd28:
-single28:
+	JMP wide29
+wideEnd29:
+single29:
 	CMPQ BX, $16
-	JLT singleEnd28
+	JLT singleEnd29
 	VMOVUPS (DI), Z8
 	MOVQ DX, R9
 	MOVQ SI, R10
 	MOVQ CX, R12
-singleRows28:
+singleRows29:
 	VBROADCASTSS (R10), Z0
 	VPMOVZXWD (R9), Z1
 	VPSLLD $16, Z1, Z1
@@ -1811,13 +1919,13 @@ singleRows28:
 	ADDQ R8, R9
 	ADDQ $4, R10
 	DECQ R12
-	JNZ singleRows28
+	JNZ singleRows29
 	VMOVUPS Z8, (DI)
 	ADDQ $64, DI
 	ADDQ $32, DX
 	SUBQ $16, BX
-	JMP single28
-singleEnd28:
-end28:
+	JMP single29
+singleEnd29:
+end29:
 	VZEROUPPER
 	RET

@@ -391,6 +391,35 @@ func TestBlocks(t *testing.T) {
 			require.True(t, intact())
 		}
 		require.Panics(t, func() { v.FromQ8_0(make([]float32, 32), make([]byte, 33)) })
+		require.Panics(t, func() { v.ToQ8_0(make([]byte, 33), make([]float32, 32)) })
+
+		// Ties, both signs, and scales over all of half precision are encoded; where it stops there is something odd.
+		for round := range 200 {
+			src := make([]float32, 32*9)
+			scale := float32(math.Ldexp(1, round%39-24))
+			for i := range src {
+				src[i] = float32(r.NormFloat64()) * scale
+				if round%3 == 0 {
+					src[i] = float32(r.IntN(255)-127) * scale / 2
+				}
+			}
+			for i := range 9 {
+				src[32*i] = 127 * scale // so that halves are ties
+			}
+			odd := 9
+			if round%5 == 0 {
+				odd = r.IntN(9)
+				src[32*odd+r.IntN(32)] = []float32{float32(math.NaN()), float32(math.Inf(-1)), 3e38}[r.IntN(3)]
+			}
+			dst := make([]byte, 34*9+1)
+			dst[34*9] = 77
+			n := v.ToQ8_0(dst, src)
+			require.Equal(t, odd, n)
+			want := make([]byte, 34*n)
+			require.NoError(t, quant.EncodeRow(tensor.Q8_0, want, src[:32*n]))
+			require.Equal(t, want, dst[:34*n])
+			require.Equal(t, byte(77), dst[34*9])
+		}
 	})
 }
 

@@ -1,5 +1,7 @@
 package main
 
+import "math"
+
 // all emits every function. Registers: a slot of the unrolled loops has four vectors of its own, from 0 on; accumulators and
 // scalars lie above.
 func (g *gen) all() {
@@ -404,7 +406,7 @@ func (g *gen) halves() {
 	g.blocks()
 }
 
-// blocks emits the reading of Q8_0: a half-precision scale and 32 bytes.
+// blocks emits the reading and the writing of Q8_0: a half-precision scale and 32 bytes.
 func (g *gen) blocks() {
 	g.text("fromQ8_0", "widens n blocks of Q8_0.", "(dst *float32, src *byte, n int)", "p dst", "p src", "n n")
 	g.labels++
@@ -429,6 +431,68 @@ func (g *gen) blocks() {
 	g.p("DECQ CX")
 	g.p("JNZ each%d", l)
 	g.label("end%d", l)
+	g.done()
+
+	// In 256 bits for both levels: the parts of a block do not fill more.
+	g.text("toQ8_0", "encodes blocks until one whose scale is beyond the ordinary, and returns their number.", "(dst *byte, src *float32, n int) int", "p dst", "p src", "n n")
+	g.labels++
+	l = g.labels
+	g.p("MOVQ CX, DX")
+	g.p("VPCMPEQD Y15, Y15, Y15")
+	g.p("VPSRLD $1, Y15, Y15") // all but the sign
+	for i, c := range []string{g.c("Half", 0.5), g.c("MinusHalf", -0.5), g.c("127", 127), g.c("One", 1)} {
+		g.p("VBROADCASTSS %s, Y%d", c, 14-i)
+	}
+	g.p("VMOVDQU interleave<>(SB), Y10")
+	g.label("each%d", l)
+	g.p("TESTQ CX, CX")
+	g.p("JZ end%d", l)
+	for i := range 4 {
+		g.p("VMOVUPS %s, Y%d", at(32*i, "SI"), i)
+		g.p("VPAND Y%d, Y15, Y%d", i, 4+i)
+	}
+	g.p("VPMAXSD Y5, Y4, Y4") // magnitudes are ordered as their bits are
+	g.p("VPMAXSD Y7, Y6, Y6")
+	g.p("VPMAXSD Y6, Y4, Y4")
+	g.p("VEXTRACTI128 $1, Y4, X5")
+	g.p("VPMAXSD X5, X4, X4")
+	g.p("VPSHUFD $0x4e, X4, X5")
+	g.p("VPMAXSD X5, X4, X4")
+	g.p("VPSHUFD $0xb1, X4, X5")
+	g.p("VPMAXSD X5, X4, X4")
+	g.p("VMOVD X4, AX")
+	least, most := math.Float32bits(1e-30), math.Float32bits(8e6)
+	g.p("SUBL $%#x, AX", least)
+	g.p("CMPL AX, $%#x", most-least)
+	g.p("JHI end%d", l)
+	g.p("VDIVSS X12, X4, X5")
+	g.p("VDIVSS X5, X11, X6")
+	g.p("VCVTPS2PH $0, X5, X7")
+	g.p("VMOVD X7, AX")
+	g.p("MOVW AX, (DI)")
+	g.p("VBROADCASTSS X6, Y6")
+	for i := range 4 { // halves away from zero: what truncation leaves decides
+		g.p("VMULPS Y%d, Y6, Y%d", i, i)
+		g.p("VCVTTPS2DQ Y%d, Y4", i)
+		g.p("VCVTDQ2PS Y4, Y5")
+		g.p("VSUBPS Y5, Y%d, Y5", i)
+		g.p("VCMPPS $13, Y14, Y5, Y7")
+		g.p("VPSUBD Y7, Y4, Y4")
+		g.p("VCMPPS $2, Y13, Y5, Y7")
+		g.p("VPADDD Y7, Y4, Y%d", i)
+	}
+	g.p("VPACKSSDW Y1, Y0, Y0")
+	g.p("VPACKSSDW Y3, Y2, Y2")
+	g.p("VPACKSSWB Y2, Y0, Y0")
+	g.p("VPERMD Y0, Y10, Y0")
+	g.p("VMOVDQU Y0, 2(DI)")
+	g.p("ADDQ $128, SI")
+	g.p("ADDQ $34, DI")
+	g.p("DECQ CX")
+	g.p("JMP each%d", l)
+	g.label("end%d", l)
+	g.p("SUBQ CX, DX")
+	g.p("MOVQ DX, ret+24(FP)")
 	g.done()
 }
 

@@ -116,6 +116,9 @@ func (g *gen) text(name, doc, signature string, args ...string) {
 	if strings.HasSuffix(signature, " float32") {
 		frame = (size+7)&^7 + 4
 	}
+	if strings.HasSuffix(signature, ") int") {
+		frame = size + 8
+	}
 	fmt.Fprintf(&g.asm, "\n// func %s%s%s\nTEXT ·%s%s(SB), NOSPLIT, $0-%d\n", name, g.name, signature, name, g.name, frame)
 	for _, l := range loads {
 		g.p("%s", l)
@@ -289,6 +292,7 @@ func (g *gen) write(dir string) {
 		twice[i] = uint32(i / 2)
 	}
 	words("twice", twice...)
+	words("interleave", 0, 4, 1, 5, 2, 6, 3, 7)
 	s.Write(g.asm.Bytes())
 	save(filepath.Join(dir, g.file+".s"), s.Bytes())
 	src, err := format.Source([]byte(notice + "//go:build amd64 && !noasm\n\npackage vec\n" + g.stubs.String()))
