@@ -6,5 +6,6 @@
 // functions. The lowering machine emits into a graph, for input shapes that are known: whatever depends on constants and shapes
 // alone is folded, and the rest is compiled for the backends, with their passes. The eager machine computes at once, and so can
 // run what no fixed graph can: control flow, sequences, strings, and shapes that depend on data. A session lowers a model for
-// each combination of input shapes that it meets, keeps the result, and falls back to the eager machine for models that need it.
+// each combination of input shapes that it meets and keeps the result; nodes that no graph can hold, and those that read what they give,
+// run on the eager machine after it.
 package onnx

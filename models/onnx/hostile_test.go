@@ -125,3 +125,10 @@ func TestInconsistentValues(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Integers that a float64 cannot tell apart are different.
+func TestUniqueOfLargeIntegers(t *testing.T) {
+	const large = 1 << 60
+	opCase{opset: 13, op: "Unique", in: []*onnx.Tensor{i64t([]int64{large + 1, large, large + 1}, 3)}, want: append(append(wantI([]int64{large, large + 1}, 2), wantI([]int64{1, 0}, 2)...),
+		wantI([]int64{1, 0, 1}, 3)...)}.run(t)
+}

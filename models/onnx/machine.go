@@ -47,6 +47,49 @@ type runner struct {
 	frames []*frame // alive, innermost last
 	depth  int
 	drop   bool // let go of values after their last reader
+	late   *lateNodes
+}
+
+// lateNodes are the nodes of a model that no graph can hold, and those that read what they give. They run after the graph.
+type lateNodes struct {
+	nodes  []*Node
+	names  map[string]bool // what they give
+	reason error           // of the first
+}
+
+// has reports whether a node reads what a late one gives.
+func (l *lateNodes) has(n *Node) bool {
+	found := false
+	n.reads(func(name string) { found = found || l.names[name] })
+	return found
+}
+
+func (l *lateNodes) add(n *Node, reason error) {
+	if l.reason == nil {
+		l.reason = reason
+	}
+	l.nodes = append(l.nodes, n)
+	for _, name := range n.Out {
+		if name != "" {
+			l.names[name] = true
+		}
+	}
+}
+
+// reads calls f for the values that a node, or a graph inside it, reads.
+func (n *Node) reads(f func(string)) {
+	for _, name := range n.In {
+		if name != "" {
+			f(name)
+		}
+	}
+	for _, a := range n.Attrs {
+		for _, sub := range append(a.Graphs, a.G) {
+			if sub != nil {
+				sub.free(nil, f, 0)
+			}
+		}
+	}
 }
 
 // graph runs the nodes of a graph in a frame that holds its inputs, and returns its outputs.
@@ -56,6 +99,9 @@ func (r *runner) graph(g *Graph, f *frame) ([]*value, error) {
 	}
 	outs := make([]*value, len(g.Outputs))
 	for i, o := range g.Outputs {
+		if r.late != nil && r.depth == 0 && r.late.names[o.Name] {
+			continue
+		}
 		if outs[i] = f.get(o.Name); outs[i] == nil {
 			return nil, fmt.Errorf("onnx: output %q was not produced", o.Name)
 		}
@@ -88,8 +134,19 @@ func (r *runner) nodes(g *Graph, f *frame) error {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
+		late := r.late
+		if r.depth > 1 {
+			late = nil
+		}
+		if late != nil && late.has(n) {
+			late.add(n, nil)
+			continue
+		}
 		if err := r.node(n, f); err != nil {
-			return err
+			if late == nil || !isDynamic(err) {
+				return err
+			}
+			late.add(n, err)
 		}
 		for _, name := range last[n] {
 			delete(f.values, name)
@@ -144,16 +201,7 @@ func (g *Graph) lastUses() map[*Node][]string {
 				g.last[n] = append(g.last[n], name)
 			}
 		}
-		for _, name := range n.In {
-			note(name)
-		}
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil {
-					sub.free(nil, note, 0)
-				}
-			}
-		}
+		n.reads(note)
 		for _, name := range n.Out { // never read
 			note(name)
 		}

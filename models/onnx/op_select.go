@@ -101,6 +101,19 @@ func nonMaxSuppression(c *call) {
 	c.out(knownValue(out))
 }
 
+// slicesOrder compares slices along an axis of n elements, element by element.
+func slicesOrder[T cmp.Ordered](v []T, outer, n, inner int) func(a, b int) int {
+	return func(a, b int) int {
+		for o := range outer {
+			p, q := v[(o*n+a)*inner:][:inner], v[(o*n+b)*inner:][:inner]
+			if c := slices.Compare(p, q); c != 0 {
+				return c
+			}
+		}
+		return 0
+	}
+}
+
 // unique finds the different elements, or the different slices along an axis.
 func unique(c *call) {
 	x := c.in(0)
@@ -119,20 +132,13 @@ func unique(c *call) {
 			}
 		}
 	}
-	v := t.Floats()
-	key := func(i int) []float64 {
-		var k []float64
-		for o := range outer {
-			k = append(k, v[(o*n+i)*inner:(o*n+i+1)*inner]...)
-		}
-		return k
-	}
-	keys := make([][]float64, n)
 	order := identity(n)
-	for i := range keys {
-		keys[i] = key(i)
+	var compare func(a, b int) int
+	if t.DType.IsInt() { // 64 bits are more than a float64 holds
+		compare = slicesOrder(t.Ints(), outer, n, inner)
+	} else {
+		compare = slicesOrder(t.Floats(), outer, n, inner)
 	}
-	compare := func(a, b int) int { return slices.CompareFunc(keys[a], keys[b], cmp.Compare[float64]) }
 	sort.SliceStable(order, func(a, b int) bool { return compare(order[a], order[b]) < 0 })
 	var first []int // index of the first occurrence of each different slice
 	group := make([]int, n)

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -32,10 +33,14 @@ func init() {
 	register("MelWeightMatrix", since(17), melWeights)
 }
 
-// fourier is the discrete transform of v (real and imaginary parts in turn) of any length: by halves while it is even, by
-// definition otherwise. Sign is -1, or 1 for the inverse without its factor.
+// fourier is the discrete transform of v (real and imaginary parts in turn) of any length: by halves while it is even, by Bluestein's
+// method when it is odd and long, by definition otherwise. Sign is -1, or 1 for the inverse without its factor.
 func fourier(v []float64, sign float64) []float64 {
+	const long = 64
 	n := len(v) / 2
+	if n%2 == 1 && n > long {
+		return bluestein(v, sign)
+	}
 	out := make([]float64, 2*n)
 	if n%2 == 0 && n > 2 {
 		even, odd := make([]float64, 0, n), make([]float64, 0, n)
@@ -58,6 +63,40 @@ func fourier(v []float64, sign float64) []float64 {
 			out[2*k] += c*v[2*i] - s*v[2*i+1]
 			out[2*k+1] += c*v[2*i+1] + s*v[2*i]
 		}
+	}
+	return out
+}
+
+// bluestein writes the transform as a convolution, with 2 k i = k^2 + i^2 - (k - i)^2 in the exponents, and that as transforms whose
+// length is a power of two.
+func bluestein(v []float64, sign float64) []float64 {
+	n := len(v) / 2
+	m := 1 << bits.Len(uint(2*n-1))
+	chirp := make([]complex128, n)
+	for i := range chirp {
+		turns := int64(i) * int64(i) % int64(2*n) // the angle repeats; small ones are accurate
+		s, c := math.Sincos(sign * math.Pi * float64(turns) / float64(n))
+		chirp[i] = complex(c, s)
+	}
+	a, b := make([]float64, 2*m), make([]float64, 2*m)
+	set := func(v []float64, i int, z complex128) { v[2*i], v[2*i+1] = real(z), imag(z) }
+	at := func(v []float64, i int) complex128 { return complex(v[2*i], v[2*i+1]) }
+	for i, w := range chirp {
+		set(a, i, at(v, i)*w)
+		conj := complex(real(w), -imag(w))
+		set(b, i, conj)
+		if i > 0 {
+			set(b, m-i, conj)
+		}
+	}
+	a, b = fourier(a, -1), fourier(b, -1)
+	for i := range m {
+		set(a, i, at(a, i)*at(b, i))
+	}
+	a = fourier(a, 1)
+	out := make([]float64, 2*n)
+	for k, w := range chirp {
+		set(out, k, at(a, k)*w/complex(float64(m), 0))
 	}
 	return out
 }

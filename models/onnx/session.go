@@ -52,12 +52,19 @@ type lowered struct {
 	outputs []loweredOutput
 	pinned  []string // inputs whose elements were taken as constants
 	stamp   int
+
+	// What no graph can hold runs after it, node by node.
+	rest   *Graph
+	late   string          // why
+	handed []loweredOutput // values of the graph that rest reads
+	known  map[string]*value
 }
 
 type loweredOutput struct {
 	name  string
 	value graph.Value
 	fixed *value // known without running
+	elem  ElemType
 }
 
 // NewSession prepares a model. Operators that are not supported are all reported here, before anything runs; a model whose input
@@ -81,7 +88,7 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 	s.run.drop = true
 	s.run.m = &eager{r: s.run, host: o.Backends[len(o.Backends)-1], programs: map[programKey]*eagerProgram{}}
 	if specs, fixed := s.fixedInputs(); fixed && !o.Eager {
-		if _, err := s.lower(ctx, specs, nil); err != nil && !isDynamic(err) {
+		if _, err := s.lower(ctx, specs, nil, false); err != nil && !isDynamic(err) {
 			_ = s.Close()
 			return nil, err
 		}
@@ -113,7 +120,7 @@ func (s *Session) Outputs() []ValueInfo { return s.model.Graph.Outputs }
 // Model returns the model.
 func (s *Session) Model() *Model { return s.model }
 
-// Executable returns the compiled graph of the last run, nil if the last run was eager (Eager says why).
+// Executable returns the compiled graph of the last run, nil if the last run had none (Eager says why).
 func (s *Session) Executable() *graph.Executable {
 	if s.current == nil {
 		return nil
@@ -121,7 +128,7 @@ func (s *Session) Executable() *graph.Executable {
 	return s.current.exe
 }
 
-// Eager says why the last run computed node by node; empty if it did not.
+// Eager says why the last run, or what came after its graph, computed node by node; empty if none of it did.
 func (s *Session) Eager() string { return s.eagerly }
 
 // fixedInputs returns the specs of the inputs if the file fixes them all.
@@ -150,7 +157,7 @@ func (s *Session) fixedInputs() (map[string]tensor.Spec, bool) {
 
 // Prepare compiles the model for input shapes, so that the first run need not.
 func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) error {
-	low, err := s.lower(ctx, specs, nil)
+	low, err := s.lower(ctx, specs, nil, false)
 	if err == nil {
 		s.current = low
 	}
@@ -173,6 +180,9 @@ func (s *Session) Run(ctx context.Context, in map[string]Value) (map[string]Valu
 		low, err := s.find(ctx, specs, in)
 		switch {
 		case err == nil:
+			if low.rest != nil {
+				s.eagerly = low.late
+			}
 			return s.runGraph(ctx, low, in)
 		case !isDynamic(err):
 			return nil, err
@@ -263,7 +273,7 @@ const maxVariants = 4
 
 // find returns the graph for the inputs, lowering the model if there is none yet.
 func (s *Session) find(ctx context.Context, specs map[string]tensor.Spec, in map[string]Value) (*lowered, error) {
-	low, err := s.lower(ctx, specs, nil)
+	low, err := s.lower(ctx, specs, nil, false)
 	if err == nil || !isDynamic(err) {
 		return low, err
 	}
@@ -273,14 +283,13 @@ func (s *Session) find(ctx context.Context, specs map[string]tensor.Spec, in map
 			pins[name] = in[name].Tensor
 		}
 	}
-	if len(pins) == 0 {
-		return nil, err
+	if len(pins) > 0 {
+		if pinned, err := s.lower(ctx, specs, pins, false); err == nil || !isDynamic(err) {
+			return pinned, err
+		}
 	}
-	pinned, pinnedErr := s.lower(ctx, specs, pins)
-	if pinnedErr != nil && isDynamic(pinnedErr) {
-		return nil, err
-	}
-	return pinned, pinnedErr
+	// What comes before the first node that depends on data is a graph still.
+	return s.lower(ctx, specs, nil, true)
 }
 
 func shapeKey(specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (shapes, full string) {
@@ -302,9 +311,13 @@ func shapeKey(specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (shap
 	return shapes, b.String()
 }
 
-// lower builds and compiles the graph for input shapes; pins are inputs to take as constants.
-func (s *Session) lower(ctx context.Context, specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (*lowered, error) {
+// lower builds and compiles the graph for input shapes; pins are inputs to take as constants. With split, nodes that depend on data are
+// left to run after the graph.
+func (s *Session) lower(ctx context.Context, specs map[string]tensor.Spec, pins map[string]tensor.Tensor, split bool) (*lowered, error) {
 	shapes, key := shapeKey(specs, pins)
+	if split {
+		key += " split"
+	}
 	s.clock++
 	if low := s.graphs[key]; low != nil {
 		low.stamp = s.clock
@@ -316,7 +329,7 @@ func (s *Session) lower(ctx context.Context, specs map[string]tensor.Spec, pins 
 		}
 		s.variant[shapes]++
 	}
-	low, err := s.build(ctx, specs, pins)
+	low, err := s.build(ctx, specs, pins, split)
 	if err != nil {
 		if !isDynamic(err) {
 			return nil, err
@@ -340,7 +353,7 @@ func (s *Session) lower(ctx context.Context, specs map[string]tensor.Spec, pins 
 	return low, low.reason
 }
 
-func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins map[string]tensor.Tensor) (*lowered, error) {
+func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins map[string]tensor.Tensor, split bool) (*lowered, error) {
 	name := s.model.Graph.Name
 	if name == "" {
 		name = "onnx"
@@ -374,13 +387,24 @@ func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins 
 	if err := g.Err(); err != nil {
 		return nil, fmt.Errorf("onnx: %w", err)
 	}
+	if split {
+		r.late = &lateNodes{names: map[string]bool{}}
+	}
 	outs, err := r.graph(s.graph, f)
 	if err != nil {
 		return nil, err
 	}
 	compile := false
+	if split {
+		if compile = low.leave(r.late, s.graph, f, specs); !compile {
+			return nil, r.late.reason // all of it depends on data
+		}
+	}
 	for i, v := range outs {
 		name := s.model.Graph.Outputs[i].Name
+		if v == nil { // comes later
+			continue
+		}
 		if v.known {
 			low.outputs = append(low.outputs, loweredOutput{name: name, fixed: v})
 			continue
@@ -401,6 +425,63 @@ func (s *Session) build(ctx context.Context, specs map[string]tensor.Spec, pins 
 		return nil, fmt.Errorf("onnx: %w", err)
 	}
 	return low, nil
+}
+
+// leave keeps what is needed to run late nodes after the graph, and reports whether they need anything of it.
+func (low *lowered) leave(late *lateNodes, g *Graph, f *frame, specs map[string]tensor.Spec) bool {
+	low.rest = &Graph{Name: g.Name, Nodes: late.nodes}
+	if late.reason != nil {
+		low.late = "after a graph, " + strings.TrimPrefix(late.reason.Error(), "onnx: ")
+	}
+	low.known = map[string]*value{}
+	for _, o := range g.Outputs {
+		if late.names[o.Name] {
+			low.rest.Outputs = append(low.rest.Outputs, o)
+		}
+	}
+	seen := map[string]bool{}
+	for _, n := range late.nodes {
+		n.reads(func(name string) {
+			if _, input := specs[name]; input || late.names[name] || seen[name] {
+				return
+			}
+			seen[name] = true
+			switch v := f.get(name); {
+			case v == nil: // defined inside the node
+			case v.known:
+				low.known[name] = v
+			default:
+				low.g.Output("late: "+name, v.node)
+				low.handed = append(low.handed, loweredOutput{name: name, value: v.node, elem: v.elem})
+			}
+		})
+	}
+	low.rest.prepareLastUses()
+	return len(low.handed) > 0
+}
+
+// runLate runs the nodes that the graph does not hold.
+func (s *Session) runLate(ctx context.Context, low *lowered, in map[string]Value, out map[string]Value) error {
+	f := newFrame(nil)
+	for name, v := range in {
+		f.values[name] = importValue(v)
+	}
+	for name, v := range low.known {
+		f.values[name] = v
+	}
+	for _, h := range low.handed {
+		v := knownValue(low.exe.Output(h.value))
+		v.elem = h.elem
+		f.values[h.name] = v
+	}
+	outs, err := s.eagerRunner(ctx).graph(low.rest, f)
+	if err != nil {
+		return err
+	}
+	for i, v := range outs {
+		out[low.rest.Outputs[i].Name] = exportValue(v)
+	}
+	return nil
 }
 
 func (s *Session) runGraph(ctx context.Context, low *lowered, in map[string]Value) (map[string]Value, error) {
@@ -427,14 +508,23 @@ func (s *Session) runGraph(ctx context.Context, low *lowered, in map[string]Valu
 		}
 		out[o.name] = Value{Tensor: t}
 	}
+	if low.rest != nil {
+		return out, s.runLate(ctx, low, in, out)
+	}
 	return out, nil
 }
 
-func (s *Session) runEager(ctx context.Context, in map[string]Value) (map[string]Value, error) {
+// eagerRunner returns the runner of the eager machine, as new.
+func (s *Session) eagerRunner(ctx context.Context) *runner {
 	r := s.run
 	r.ctx = ctx
 	r.used, r.depth, r.frames = 0, 0, nil
 	clear(r.made)
+	return r
+}
+
+func (s *Session) runEager(ctx context.Context, in map[string]Value) (map[string]Value, error) {
+	r := s.eagerRunner(ctx)
 	f := newFrame(nil)
 	for name, v := range in {
 		f.values[name] = importValue(v)
