@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/shared"
+	"github.com/tessera-go/tessera/models/llm/llmtest"
+)
+
+// randomModel writes a small model of random weights.
+func randomModel(t *testing.T, arch string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), arch+".gguf")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, llmtest.Write(f, llmtest.Small(arch, true)))
+	require.NoError(t, f.Close())
+	return path
+}
+
+// TestActivationsNearLiveness: on the models of this project the arena is at most 1.1 times what liveness asks for, with all passes and without.
+func TestActivationsNearLiveness(t *testing.T) {
+	digits := filepath.Join(shared.Root(), "models", "cnn", "digits.onnx")
+	near := func(t *testing.T, model string) {
+		for _, off := range [][]string{nil, {"all"}} {
+			s, err := openSubject(context.Background(), cli.Options{Backend: "cpu", Model: model, NoPasses: off}, nil, 8)
+			require.NoError(t, err)
+			m := s.exe().Memory()
+			t.Logf("without passes %v: %d bytes, at least %d", off, m.Activations, m.LowerBound)
+			require.Positive(t, m.LowerBound)
+			require.LessOrEqual(t, float64(m.Activations), 1.1*float64(m.LowerBound))
+			s.close()
+		}
+	}
+	for name, model := range map[string]string{"embedded": "", "bert": randomModel(t, "bert"), "gemma3": randomModel(t, "gemma3"), "digits": digits} {
+		t.Run(name, func(t *testing.T) { near(t, model) })
+	}
+	for _, name := range []string{"models/stories260K.gguf", "models/tolstoy-3m.gguf", "models/mnist-12.onnx", "magika/model.onnx"} {
+		t.Run(name, func(t *testing.T) { near(t, shared.File(t, "data/"+name)) })
+	}
+}
+
+// TestBenchPasses: results are the same with and without passes, for a language model, an encoder and a CNN.
+func TestBenchPasses(t *testing.T) {
+	out, _, err := call(t, "bench", "passes", "--json", "--each", "--rounds", "1", "--tokens", "5", "-m", randomModel(t, "llama"), "-m", randomModel(t, "bert"),
+		"-m", filepath.Join(shared.Root(), "models", "cnn", "digits.onnx"))
+	require.NoError(t, err)
+	works := map[string]int{}
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		var r passRow
+		require.NoError(t, json.Unmarshal([]byte(line), &r), line)
+		require.Positive(t, r.Seconds)
+		require.Positive(t, r.Ratio)
+		require.Positive(t, r.Changes, line)
+		require.NotContains(t, r.Same, "other", line)
+		if strings.HasSuffix(r.Model, ".gguf") && r.Work != "encode 5" {
+			require.Equal(t, "same ids", r.Same, line)
+		}
+		works[r.Work]++
+	}
+	for _, work := range []string{"prefill 5", "decode 16", "encode 5", "run"} {
+		require.Greater(t, works[work], 1, work) // all passes, and at least one alone
+	}
+	_, _, err = call(t, "bench", "passes", "--rounds", "0")
+	require.Equal(t, 2, cli.ExitCode(err))
+}
+
+// TestBenchSwapEncoder: an encoder's vectors on an array are near those of the CPU.
+func TestBenchSwapEncoder(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "t.txt")
+	require.NoError(t, os.WriteFile(text, []byte("the first line\n\nand another one\n"), 0o600))
+	out, _, err := call(t, "bench", "swap", "--json", "--text", text, "-m", randomModel(t, "bert"), "--backends", "xdna2:rows=1", "--backends", "cpu", "--context", "64")
+	require.NoError(t, err)
+	seen := map[string]swapRow{}
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		var r swapRow
+		require.NoError(t, json.Unmarshal([]byte(line), &r), line)
+		if r.Model == "bert.gguf" {
+			seen[r.Backend] = r
+		}
+	}
+	require.Contains(t, seen["cpu"].Agreement, "cosine 1.00000")
+	require.Contains(t, seen["xdna2:rows=1"].Agreement, "cosine 0.99")
+	require.Contains(t, seen["xdna2:rows=1"].Agreement, "2 lines")
+	require.Positive(t, seen["xdna2:rows=1"].Dispatches)
+	require.EqualValues(t, 1, seen["xdna2:rows=1"].Configurations)
+}
