@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/testblas"
+
+	"github.com/tessera-go/tessera/internal/fma"
 )
 
 // blas32 gives MulAdd the form of BLAS, through float32: gonum's cases are small integers and halves, which float32 holds.
@@ -71,7 +73,7 @@ func TestAlphaBeta(t *testing.T) {
 						for i := range m {
 							for j := range n {
 								for q := range k {
-									want[i*n+j] = fma32(a.value(i, q), b.value(q, j), want[i*n+j])
+									want[i*n+j] = fma.F32(a.value(i, q), b.value(q, j), want[i*n+j])
 								}
 							}
 						}

@@ -2,13 +2,13 @@ package gemm
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/fma"
 )
 
 // isas returns the levels that this process may use.
@@ -43,36 +43,10 @@ func chain(c []float32, ldc, m, n, k int, a []float32, ars, acs int, b []float32
 				s = c[i*ldc+j]
 			}
 			for t := range k {
-				s = fma32(a[i*ars+t*acs], b[t*brs+j*bcs], s)
+				s = fma.F32(a[i*ars+t*acs], b[t*brs+j*bcs], s)
 			}
 			c[i*ldc+j] = s
 		}
-	}
-}
-
-func TestFMA32(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	ref := func(a, b, c float32) float32 { // exact by big steps: round-to-odd in float64 through math.FMA residuals
-		s := math.FMA(float64(a), float64(b), float64(c))
-		return float32(s)
-	}
-	_ = ref
-	// The middle between two float32, pushed up or down by a term that float64 loses.
-	one := float32(1)
-	half := float32(math.Ldexp(1, -24))
-	tiny := float32(math.Ldexp(1, -80))
-	require.Equal(t, math.Nextafter32(1, 2), fma32(one+0, half, one+0)+0*tiny+0+func() float32 { return math.Nextafter32(1, 2) - 1 }())
-	// (1 + 2^-23) * 2^-24*(1+2^-23) lies just above the middle
-	x := math.Nextafter32(1, 2)
-	require.Equal(t, math.Nextafter32(1, 2), fma32(x, half, 1))
-	require.Equal(t, float32(1), fma32(1, half, 1))
-	require.True(t, math.IsNaN(float64(fma32(float32(math.NaN()), 1, 1))))
-	require.True(t, math.IsInf(float64(fma32(math.MaxFloat32, 2, 1)), 1))
-	for range 1000 {
-		a, b, c := r.Float32()-0.5, r.Float32()-0.5, r.Float32()-0.5
-		got := float64(fma32(a, b, c))
-		want := float64(a)*float64(b) + float64(c)
-		require.InEpsilon(t, want, got, 1.0/(1<<23))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/fma"
 )
 
 // The portable kernels are the twins of the assembly: the same contract, the same bits.
@@ -72,10 +73,10 @@ func twinF32(h, nr int) func(*kargs) {
 					for t := 0; t < p.k; t++ {
 						x := *(*float32)(a)
 						y := (*[4]float32)(b)
-						s0 = fma32(x, y[0], s0)
-						s1 = fma32(x, y[1], s1)
-						s2 = fma32(x, y[2], s2)
-						s3 = fma32(x, y[3], s3)
+						s0 = fma.F32(x, y[0], s0)
+						s1 = fma.F32(x, y[1], s1)
+						s2 = fma.F32(x, y[2], s2)
+						s3 = fma.F32(x, y[3], s3)
 						if t+1 < p.k {
 							a, b = unsafe.Add(a, p.acs), unsafe.Add(b, p.bks)
 						}
@@ -90,7 +91,7 @@ func twinF32(h, nr int) func(*kargs) {
 					}
 					a, b := a0, unsafe.Add(p.b, j*4)
 					for t := 0; t < p.k; t++ {
-						s = fma32(*(*float32)(a), *(*float32)(b), s)
+						s = fma.F32(*(*float32)(a), *(*float32)(b), s)
 						if t+1 < p.k {
 							a, b = unsafe.Add(a, p.acs), unsafe.Add(b, p.bks)
 						}
@@ -103,34 +104,6 @@ func twinF32(h, nr int) func(*kargs) {
 			}
 		}
 	}
-}
-
-// fma32 returns a*b + c rounded once to float32, as the multiply-add instructions do. The product of two float32 is exact in
-// float64; the sum, rounded to 53 bits, gives the right float32 unless it lies on the middle between two of them (or between
-// subnormals), where the rounded-off part decides.
-func fma32(a, b, c float32) float32 {
-	p := float64(a) * float64(b)
-	s := p + float64(c)
-	const low = 1<<29 - 1 // bits of a float64 below a float32
-	if u := math.Float64bits(s); u&low != 1<<28 && u>>52&0x7ff > 896 {
-		return float32(s)
-	}
-	return fma32slow(p, float64(c), s)
-}
-
-func fma32slow(p, c, s float64) float32 {
-	// e is what s lost, exactly (Knuth's two-sum); rounding s to odd keeps the second rounding from being misled by the first.
-	t := s - p
-	e := (p - (s - t)) + (c - t)
-	if u := math.Float64bits(s); e != 0 && u&1 == 0 && e == e {
-		if (e > 0) == (s > 0) {
-			u++
-		} else {
-			u--
-		}
-		s = math.Float64frombits(u)
-	}
-	return float32(s)
 }
 
 // eachElement calls f for every row i and column j of every panel, with where that element's row of A, column of B (step 0) and
@@ -167,7 +140,7 @@ func twinHalf(h int, b format) func(*kargs) {
 			for t := range p.k {
 				x := *(*float32)(unsafe.Add(pa, t*p.acs))
 				y := widen(*(*uint16)(unsafe.Add(pb, t/b.kr*p.bks+t%b.kr*2)))
-				s = fma32(x, y, s)
+				s = fma.F32(x, y, s)
 			}
 			*(*float32)(pc) = s
 		})
@@ -187,7 +160,7 @@ func twinDotBF16(h int, b format) func(*kargs) {
 				x := *(*[2]uint16)(unsafe.Add(pa, t*p.acs))
 				y := *(*[2]uint16)(unsafe.Add(pb, t*p.bks))
 				for e := 1; e >= 0; e-- {
-					s = flush(fma32(flush(fromBF16(x[e])), flush(fromBF16(y[e])), flush(s)))
+					s = flush(fma.F32(flush(fromBF16(x[e])), flush(fromBF16(y[e])), flush(s)))
 				}
 			}
 			*(*float32)(pc) = s

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/fma"
 )
 
 // edgeShapes returns shapes around the tiles of all kernels; the longer list is for runs without -short... kept small because
@@ -112,7 +114,7 @@ func refFloat(a, b Matrix) []float32 {
 		for j := range b.Cols {
 			var s float32
 			for t := range a.Cols {
-				s = fma32(a.value(i, t), b.value(t, j), s)
+				s = fma.F32(a.value(i, t), b.value(t, j), s)
 			}
 			c[i*b.Cols+j] = s
 		}

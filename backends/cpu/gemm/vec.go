@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/fma"
 )
 
 // The row operations in Go: twins of the assembly, operation by operation, with the same bits. Products that are added are
@@ -170,13 +171,13 @@ func exp32(x float32) float32 {
 	x = maxNaN(expMin, minNaN(expMax, x))
 	n := int32(math.RoundToEven(float64(float32(x * log2e))))
 	f := float32(n)
-	r := fma32(f, -ln2hi, x)
-	r = fma32(f, -ln2lo, r)
-	p := fma32(exp4, r, exp3)
-	p = fma32(p, r, exp2)
-	p = fma32(p, r, exp1)
-	p = fma32(p, r, exp0)
-	p = fma32(p, float32(r*r), r)
+	r := fma.F32(f, -ln2hi, x)
+	r = fma.F32(f, -ln2lo, r)
+	p := fma.F32(exp4, r, exp3)
+	p = fma.F32(p, r, exp2)
+	p = fma.F32(p, r, exp1)
+	p = fma.F32(p, r, exp0)
+	p = fma.F32(p, float32(r*r), r)
 	p++
 	h := n >> 1
 	return float32(p*pow2(h)) * pow2(n-h)
@@ -187,11 +188,11 @@ func pow2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23) }
 func tanh32(x, _, _ float32) float32 {
 	a := abs32(x)
 	s := float32(x * x)
-	p := fma32(tanh4, s, tanh3)
-	p = fma32(p, s, tanh2)
-	p = fma32(p, s, tanh1)
-	p = fma32(p, s, tanh0)
-	small := fma32(float32(p*s), x, x)
+	p := fma.F32(tanh4, s, tanh3)
+	p = fma.F32(p, s, tanh2)
+	p = fma.F32(p, s, tanh1)
+	p = fma.F32(p, s, tanh0)
+	small := fma.F32(float32(p*s), x, x)
 	large := 1 - 2/(exp32(a+a)+1)
 	if a >= tanhSmall {
 		return math.Float32frombits(math.Float32bits(large) | math.Float32bits(x)&(1<<31))
@@ -202,15 +203,15 @@ func tanh32(x, _, _ float32) float32 {
 func gelu32(x, _, _ float32) float32 {
 	a := minNaN(16, abs32(x)) // beyond 16 the tail is zero, and infinity times zero must not come up
 	z := float32(a * math.Sqrt2 / 2)
-	t := 1 / fma32(erfcP, z, 1)
-	p := fma32(erfc8, t, erfc7)
-	p = fma32(p, t, erfc6)
-	p = fma32(p, t, erfc5)
-	p = fma32(p, t, erfc4)
-	p = fma32(p, t, erfc3)
-	p = fma32(p, t, erfc2)
-	p = fma32(p, t, erfc1)
-	p = fma32(p, t, erfc0)
+	t := 1 / fma.F32(erfcP, z, 1)
+	p := fma.F32(erfc8, t, erfc7)
+	p = fma.F32(p, t, erfc6)
+	p = fma.F32(p, t, erfc5)
+	p = fma.F32(p, t, erfc4)
+	p = fma.F32(p, t, erfc3)
+	p = fma.F32(p, t, erfc2)
+	p = fma.F32(p, t, erfc1)
+	p = fma.F32(p, t, erfc0)
 	p = float32(p * t)
 	e := exp32(-float32(z * z))
 	tail := float32(float32(p*e) * float32(a*0.5))
@@ -221,7 +222,7 @@ func geluTanh32(x, _, _ float32) float32 {
 	x = boundBelow(x)
 	// (1 + tanh u) / 2 = 1 / (1 + e^-2u)
 	s := float32(x * x)
-	w := fma32(s, -2*0.7978845608028654*0.044715, -2*0.7978845608028654)
+	w := fma.F32(s, -2*0.7978845608028654*0.044715, -2*0.7978845608028654)
 	return x / (exp32(float32(x*w)) + 1)
 }
 

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/fma"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -57,11 +58,11 @@ func dotGo(p *dotArgs, form *format, rows, panels int) {
 				}
 				s := unsafe.Slice((*float32)(unsafe.Add(p.scale, v*p.scaleSize+b*step)), step/4)
 				for j := range f {
-					f[j] = fma32(float32(n[j])*s[j], scale, f[j])
+					f[j] = fma.F32(float32(n[j])*s[j], scale, f[j])
 				}
 				if form.hasMin {
 					for j := range f {
-						f[j] = fma32(s[nr+j], sum, f[j])
+						f[j] = fma.F32(s[nr+j], sum, f[j])
 					}
 				}
 			}
@@ -72,26 +73,6 @@ func dotGo(p *dotArgs, form *format, rows, panels int) {
 			}
 		}
 	}
-}
-
-// fma32 is a multiply-add that is rounded once. The product is exact in float64; the sum is rounded to odd there, so that the
-// rounding to float32 is as if made at once.
-func fma32(a, b, c float32) float32 {
-	p, d := float64(a)*float64(b), float64(c)
-	s := p + d
-	t := s - p
-	e := (p - (s - t)) + (d - t) // what s lost
-	if e != 0 && e == e {
-		if u := math.Float64bits(s); u&1 == 0 {
-			if (e > 0) == (s > 0) {
-				u++
-			} else {
-				u--
-			}
-			s = math.Float64frombits(u)
-		}
-	}
-	return float32(s)
 }
 
 // spreadGo spreads unit by unit.
