@@ -19,6 +19,7 @@ func archKernels() []*kernel {
 			{
 				name: "f32_f32_8x3vk1__sve", isa: cpuinfo.SVE, a: aF32, b: format{F32, nr, 1}, acc: F32, mr: 8,
 				full: f32SVEfull[:], fast: f32SVEfast[:], rows: f32SVErows[:], wide: f32SVEwide[:], wideP: wide,
+				axpy: axpy8NEON, // bound by memory
 			},
 			{
 				name: "f32_bf16_6x3vk4__sve", isa: cpuinfo.SVE, a: aF32, b: format{BF16, nr, 4}, acc: F32, mr: 6,
@@ -46,6 +47,7 @@ func archKernels() []*kernel {
 		&kernel{
 			name: "f32_f32_8x12k1__neon", isa: cpuinfo.NEON, a: aF32, b: format{F32, 12, 1}, acc: F32, mr: 8,
 			full: f32NEONfull[:], fast: f32NEONfast[:], rows: f32NEONrows[:], wide: f32NEONwide[:], wideP: wide,
+			axpy: axpy8NEON,
 		},
 		&kernel{
 			name: "f32_bf16_6x12k4__neon", isa: cpuinfo.NEON, a: aF32, b: format{BF16, 12, 4}, acc: F32, mr: 6,
@@ -66,6 +68,10 @@ func archKernels() []*kernel {
 		&kernel{
 			name: "s8_s8_8x12k8__neondot", isa: cpuinfo.NEON, need: dot, a: aS8, b: format{S8, 12, 8}, acc: S32, mr: 8,
 			full: dot8NEONfull[:], fast: dot8NEONfast[:], rows: dot8NEONrows[:], wide: dot8NEONwide[:], wideP: wideLow,
+		},
+		&kernel{
+			name: "s16_s8_8x12k2__neon", isa: cpuinfo.NEON, a: aS16, b: format{S8, 12, 2}, acc: S32, mr: 8,
+			full: wide8NEONfull[:], fast: wide8NEONfast[:], rows: wide8NEONrows[:], wide: wide8NEONwide[:], wideP: wideLow,
 		},
 	)
 }

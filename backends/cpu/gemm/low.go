@@ -21,11 +21,12 @@ func (p *product) computeAxpy(worker, job int) {
 	args := &p.workers[worker].args
 	args.a, args.ars, args.acs = p.a.at(0, 0), 0, p.a.ColStride*4
 	args.ldc = 0
-	whole := (c1 - c0) &^ (nr - 1)
+	whole := (c1 - c0) / nr * nr
+	stretch := axpyStretch / nr * nr
 	keep := p.acc && !p.scratch
 	a := &p.workers[worker].lead // not on the stack: kernels are called through variables, and it would escape
-	for j := 0; j < whole; j += axpyStretch {
-		n := min(axpyStretch, whole-j)
+	for j := 0; j < whole; j += stretch {
+		n := min(stretch, whole-j)
 		c := unsafe.Add(dst, j*4)
 		t := 0
 		for ; t+8 <= p.k; t += 8 {

@@ -24,6 +24,11 @@ func peakMat8NEON(n int)
 //go:noescape
 func peakMat16NEON(n int)
 
+// peakWide8NEON runs n rounds of 16 independent SMLAL by element instructions.
+//
+//go:noescape
+func peakWide8NEON(n int)
+
 // peakFMASVE runs n rounds of 16 independent FMLA by element on scalable vectors instructions.
 //
 //go:noescape

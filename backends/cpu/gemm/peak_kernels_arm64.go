@@ -21,6 +21,8 @@ func peakLoop(k *kernel) (func(n int), float64) {
 		return fma, 16 * 2 * lanes
 	case k.a == aBF16:
 		return mat16, 16 * 2 * 4 * lanes
+	case k.a == aS16:
+		return peakWide8NEON, 16 * 2 * lanes
 	case cpuinfo.Get().Features.I8MM:
 		return mat8, 16 * 2 * 8 * lanes
 	}

@@ -29,6 +29,7 @@ const (
 	kindDot          // 2 steps of 4 k: SDOT
 	kindMat8         // 2 steps of 4 k: SMMLA
 	kindMat16        // 2 steps of 2 k: BFMMLA
+	kindWide8        // 1 step of 2 k: bytes widened to halves, SMLAL (NEON only)
 )
 
 // armKernel is one kernel: kind, rows, panels at once, and what is known of the places of A; where anything is, B is packed.
@@ -49,17 +50,17 @@ type armKernel struct {
 
 func (g *armKernel) matrix() bool { return g.kind == kindMat8 || g.kind == kindMat16 }
 func (g *armKernel) integer() bool {
-	return g.kind == kindDot || g.kind == kindMat8
+	return g.kind == kindDot || g.kind == kindMat8 || g.kind == kindWide8
 }
 
 // group is the number of steps of A in a group of B.
 func (g *armKernel) group() int {
-	return map[int]int{kindF32: 1, kindF16: 1, kindBF16: 4, kindDot: 2, kindMat8: 2, kindMat16: 2}[g.kind]
+	return map[int]int{kindF32: 1, kindF16: 1, kindBF16: 4, kindDot: 2, kindMat8: 2, kindMat16: 2, kindWide8: 1}[g.kind]
 }
 
 // groupBytes is the size of a group of one panel of NEON.
 func (g *armKernel) groupBytes() int {
-	return map[int]int{kindF32: 48, kindF16: 24, kindBF16: 96, kindDot: 96, kindMat8: 96, kindMat16: 96}[g.kind]
+	return map[int]int{kindF32: 48, kindF16: 24, kindBF16: 96, kindDot: 96, kindMat8: 96, kindMat16: 96, kindWide8: 24}[g.kind]
 }
 
 func (g *armKernel) i(in e.Insn) { g.p("\t%v", in) }
@@ -250,6 +251,34 @@ func (g *armKernel) half(r int, base string, v int) {
 	g.i(e.FCVTL(e.V(r), e.V(r)))
 }
 
+// bytes widens a step of twelve columns, bytes further on than base: the first k of columns 0 to 7 to register b, the second to b+1, those of
+// columns 8 to 11 to b+2 and b+3.
+func (g *armKernel) bytes(b int, base string, offset int) {
+	g.use(b + 3)
+	at := base
+	if offset > 0 {
+		g.p("\tADD $%d, %s, R17", offset, base)
+		at = "R17"
+	}
+	g.p("\tVLD2 (%s), [V%d.B8, V%d.B8]", at, b, b+1)
+	g.p("\tFMOVD %d(%s), F%d", offset+16, base, b+2)
+	for r := b; r < b+3; r++ {
+		g.i(e.SXTLB(e.V(r), e.V(r)))
+	}
+	g.p("\tVUZP2 V%d.H8, V%d.H8, V%d.H8", b+2, b+2, b+3)
+	g.p("\tVUZP1 V%d.H8, V%d.H8, V%d.H8", b+2, b+2, b+2)
+}
+
+// wideAdd adds the products of a step: of row i, by the pair of halves that begins at element at of register a.
+func (g *armKernel) wideAdd(i, q, b, a, at int) {
+	for j := range 2 {
+		sum := func(v int) e.V { return e.V(g.acc[[2]int{i, q*armVectors + v}]) }
+		g.i(e.SMLALElem(sum(0), e.V(b+j), e.V(a), at+j))
+		g.i(e.SMLAL2Elem(sum(1), e.V(b+j), e.V(a), at+j))
+		g.i(e.SMLALElem(sum(2), e.V(b+2+j), e.V(a), at+j))
+	}
+}
+
 // steps emits n steps of a group (fewer than a whole one only at the end of k): the loads and multiply-adds, and the pointers'
 // way to the next group. Offsets are for unroll groups side by side when both operands are packed.
 func (g *armKernel) steps(n, unrolled int) {
@@ -297,6 +326,8 @@ func (g *armKernel) steps(n, unrolled int) {
 				column = func(v int) int { return b + 6 + v }
 			case kindDot:
 				column = func(v int) int { return b + 2*v + s }
+			case kindWide8:
+				g.bytes(b, base, 0)
 			}
 			for i := range g.h {
 				a := i % 2
@@ -306,6 +337,14 @@ func (g *armKernel) steps(n, unrolled int) {
 					a = s*g.h + i
 				default:
 					g.broadcast(a, i)
+				}
+				if g.kind == kindWide8 {
+					if g.fast {
+						g.wideAdd(i, q, b, i/4, i%4*2)
+					} else {
+						g.wideAdd(i, q, b, a, 0)
+					}
+					continue
 				}
 				for v := range armVectors {
 					d := g.acc[[2]int{i, q*armVectors + v}]
@@ -457,6 +496,13 @@ func (g *armKernel) fourSteps() {
 			row(i, at+i)
 		}
 		for x := range groups {
+			if g.kind == kindWide8 {
+				g.bytes(b, "R12", 24*x)
+				for i := range n {
+					g.wideAdd(at+i, 0, b, i, 2*x)
+				}
+				continue
+			}
 			for v := range armVectors {
 				if g.kind == kindDot {
 					r := b + (x+v)%2*2
@@ -885,7 +931,11 @@ func arm64(out string) {
 			{"matBF16", kindMat16, 8, []int{0, 4, 4, 2}},
 			{"dot8", kindDot, 8, []int{0, 4, 2}},
 			{"mat8", kindMat8, 8, []int{0, 4, 4, 2}},
+			{"wide8", kindWide8, 8, []int{0, 4, 2}},
 		} {
+			if sve && fam.kind == kindWide8 {
+				continue // SVE has dot products
+			}
 			f := &file{}
 			full, fast, rows, wide := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 			for h := 1; h <= fam.mr; h++ {

@@ -14,6 +14,7 @@ import (
 type neon struct {
 	*file
 	constants []uint32 // what the registers from 31 down hold
+	labels    int
 }
 
 func (g *neon) i(in e.Insn) { g.p("\t%v", in) }
@@ -560,6 +561,55 @@ func (g *neon) packs() {
 	g.p("\tRET")
 }
 
+// axpy adds eight rows of B times eight numbers to C: the chains of sixteen columns, or four at the end, stay in registers.
+func (g *neon) axpy() {
+	g.text("axpy8NEON", "(c, a, b unsafe.Pointer, ldb, n, fresh int)",
+		"adds eight rows of B, ldb bytes apart, times the eight numbers at a to n elements of C, a multiple of 4.", "p c", "p a", "p b", "p ldb", "p n", "p fresh")
+	g.p("\tVLD1 (R1), [V0.S4, V1.S4]")
+	part := func(vectors int) {
+		g.p("\tMOVD R2, R6")
+		first := g.label()
+		for v := range vectors {
+			g.zero(e.V(4 + v))
+		}
+		g.p("\tCBNZ R5, %s", first)
+		for v := range vectors {
+			g.p("\tFMOVQ %d(R0), F%d", 16*v, 4+v)
+		}
+		g.p("%s:", first)
+		for r := range 8 {
+			for v := range vectors {
+				g.p("\tFMOVQ %d(R6), F%d", 16*v, 8+v)
+				g.i(e.FMLAElem(e.V(4+v), e.V(8+v), e.V(r/4), r%4))
+			}
+			if r < 7 {
+				g.p("\tADD R3, R6")
+			}
+		}
+		for v := range vectors {
+			g.p("\tFMOVQ.P F%d, 16(R0)", 4+v)
+		}
+		g.p("\tADD $%d, R2", 16*vectors)
+		g.p("\tSUB $%d, R4", 4*vectors)
+	}
+	g.p("sixteen:")
+	g.p("\tCMP $16, R4")
+	g.p("\tBLT four")
+	part(4)
+	g.p("\tB sixteen")
+	g.p("four:")
+	g.p("\tCBZ R4, end")
+	part(1)
+	g.p("\tB four")
+	g.p("end:")
+	g.p("\tRET")
+}
+
+func (g *neon) label() string {
+	g.labels++
+	return fmt.Sprintf("l%d", g.labels)
+}
+
 // peaks emits loops of nothing but one instruction on 16 registers.
 func (g *neon) peaks() {
 	for _, l := range []struct {
@@ -570,6 +620,7 @@ func (g *neon) peaks() {
 		{"peakDotNEON", "SDOT by element", func(d int) e.Insn { return e.SDOTElem(e.V(d), 30, 31, d%4) }},
 		{"peakMat8NEON", "SMMLA", func(d int) e.Insn { return e.SMMLA(e.V(d), 30, 31) }},
 		{"peakMat16NEON", "BFMMLA", func(d int) e.Insn { return e.BFMMLA(e.V(d), 30, 31) }},
+		{"peakWide8NEON", "SMLAL by element", func(d int) e.Insn { return e.SMLALElem(e.V(8+d), 30, 0, d%8) }},
 		{"peakFMASVE", "FMLA by element on scalable vectors", func(d int) e.Insn { return e.ZFMLAElem(e.Z(8+d), 30, 0, d%4) }},
 		{"peakDotSVE", "SDOT by element on scalable vectors", func(d int) e.Insn { return e.ZSDOTElem(e.Z(8+d), 30, 0, d%4) }},
 		{"peakMat8SVE", "SMMLA on scalable vectors", func(d int) e.Insn { return e.ZSMMLA(e.Z(8+d), 30, 0) }},
@@ -596,6 +647,7 @@ func neonFiles(out string) {
 		emit          func(*neon)
 	}{
 		{"vec_neon_arm64", "\nimport \"unsafe\"\n", (*neon).vecs},
+		{"gemv_arm64", "\nimport \"unsafe\"\n", (*neon).axpy},
 		{"pack_arm64", "\nimport \"unsafe\"\n", (*neon).packs},
 		{"peak_arm64", "", (*neon).peaks},
 	} {
