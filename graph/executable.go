@@ -388,19 +388,29 @@ func (x *Executable) runError(p *plan, s *segment, err error) error {
 }
 
 func (x *Executable) runWatched(ctx context.Context, p *plan) error {
+	timed := x.profile != nil || x.opts.OnNode != nil
 	for i := range p.segments {
 		s := &p.segments[i]
 		b := x.opts.Backends[s.backend]
 		for n := s.first; n < s.last; n++ {
 			node := &p.nodes[n]
-			before := b.Stats().SimulatedSeconds
-			start := time.Now()
+			var start time.Time
+			var took time.Duration
+			simulated := 0.0
+			if x.profile != nil {
+				simulated = b.Stats().SimulatedSeconds
+			}
+			if timed {
+				start = time.Now()
+			}
 			if err := s.program.Run(ctx, p.frame, n-s.first, n-s.first+1); err != nil {
 				return x.runError(p, s, err)
 			}
-			took := time.Since(start)
+			if timed {
+				took = time.Since(start)
+			}
 			if x.profile != nil {
-				x.profile.add(p, node, b.Name(), start, took, b.Stats().SimulatedSeconds-before)
+				x.profile.add(p, node, b.Name(), start, took, b.Stats().SimulatedSeconds-simulated)
 			}
 			if x.opts.Progress != nil {
 				x.opts.Progress(n+1, len(p.nodes))
