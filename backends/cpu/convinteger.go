@@ -122,20 +122,8 @@ func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 		}
 	}
 	if k.spec.Type == engine.F32 {
-		zero := k.op.XZero
-		if part.Values[n.In[0]].Spec.DType == tensor.I8 {
-			k.args.Load = func(dst []float32, i int) {
-				for j, v := range k.bytes[i : i+len(dst)] {
-					dst[j] = float32(int32(int8(v)) - zero)
-				}
-			}
-		} else {
-			k.args.Load = func(dst []float32, i int) {
-				for j, v := range k.bytes[i : i+len(dst)] {
-					dst[j] = float32(int32(v) - zero)
-				}
-			}
-		}
+		signed := part.Values[n.In[0]].Spec.DType == tensor.I8
+		k.args.Load = func(dst []float32, i int) { engine.Widen(dst, k.bytes[i:i+len(dst)], signed, k.op.XZero, k.isa) }
 	}
 	return nil
 }

@@ -132,15 +132,57 @@ func (p *Plan) load(dst unsafe.Pointer, i, n int) {
 			flipSigns(d)
 		}
 	case kindS16:
-		d, src, zero := unsafe.Slice((*int16)(dst), n), a.X8[i:i+n], int16(p.s.XZero)
-		if p.s.Signed {
-			for j, v := range src {
-				d[j] = int16(int8(v)) - zero
-			}
+		widenInt16(unsafe.Slice((*int16)(dst), n), a.X8[i:i+n], p.s.Signed, int16(p.s.XZero), p.k.isa)
+	}
+}
+
+// widening is what a kernel that widens bytes is called with: n of them, a multiple of 16.
+type widening struct {
+	dst, src unsafe.Pointer
+	n        int
+	zero     int32
+}
+
+var widenings = archWidenings()
+
+// widenWhole widens whole blocks of bytes where there is a kernel, and returns how many.
+func widenWhole(dst unsafe.Pointer, src []byte, signed bool, zero int32, to int, isa cpuinfo.ISA) int {
+	const block = 16
+	whole := len(src) / block * block
+	if widenings == nil || isa == cpuinfo.Portable || whole == 0 {
+		return 0
+	}
+	from := 0
+	if signed {
+		from = 1
+	}
+	w := widening{dst: dst, src: unsafe.Pointer(unsafe.SliceData(src)), n: whole, zero: zero}
+	widenings[from][to](&w)
+	return whole
+}
+
+func widenInt16(dst []int16, src []byte, signed bool, zero int16, isa cpuinfo.ISA) {
+	at := widenWhole(unsafe.Pointer(unsafe.SliceData(dst)), src, signed, int32(zero), 0, isa)
+	dst, src = dst[at:], src[at:]
+	for i, v := range src {
+		if signed {
+			dst[i] = int16(int8(v)) - zero
 		} else {
-			for j, v := range src {
-				d[j] = int16(v) - zero
-			}
+			dst[i] = int16(v) - zero
+		}
+	}
+}
+
+// Widen sets dst to bytes, signed or not, less a zero point. It is for Load.
+func Widen(dst []float32, src []byte, signed bool, zero int32, isa cpuinfo.ISA) {
+	src = src[:len(dst)]
+	at := widenWhole(unsafe.Pointer(unsafe.SliceData(dst)), src, signed, zero, 1, isa)
+	dst, src = dst[at:], src[at:]
+	for i, v := range src {
+		if signed {
+			dst[i] = float32(int32(int8(v)) - zero)
+		} else {
+			dst[i] = float32(int32(v) - zero)
 		}
 	}
 }

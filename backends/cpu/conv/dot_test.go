@@ -163,6 +163,34 @@ func TestBF16(t *testing.T) {
 	}
 }
 
+// All bytes, lengths and zero points, read from before and written to before pages that fault.
+func TestWiden(t *testing.T) {
+	all := make([]byte, 300)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for _, n := range []int{0, 1, 15, 16, 17, 32, 47, 300} {
+		src := atEnd(t, all[:n])
+		for _, signed := range []bool{false, true} {
+			for _, zero := range []int32{0, 5, 127, -128} {
+				for _, isa := range isas() {
+					floats, ints := atEnd(t, make([]float32, n)), atEnd(t, make([]int16, n))
+					Widen(floats, src, signed, zero, isa)
+					widenInt16(ints, src, signed, int16(zero), isa)
+					for i, v := range src {
+						want := int32(v) - zero
+						if signed {
+							want = int32(int8(v)) - zero
+						}
+						require.Equal(t, float32(want), floats[i])
+						require.EqualValues(t, want, ints[i])
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestPackIntErrors(t *testing.T) {
 	s := Spec{N: 1, H: 3, W: 3, C: 4, M: 2, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: 3, OW: 3, Groups: 1, Type: Int8}
 	_, err := PackInt(s, make([]int16, 8), best())
@@ -183,6 +211,14 @@ func TestPackIntErrors(t *testing.T) {
 		bad(&b)
 		require.Error(t, b.Check(), "%+v", b)
 	}
+}
+
+func TestWideningFields(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("kernels in assembly exist for 64 bits")
+	}
+	var w widening
+	require.Equal(t, []uintptr{0, 8, 16, 24}, []uintptr{unsafe.Offsetof(w.dst), unsafe.Offsetof(w.src), unsafe.Offsetof(w.n), unsafe.Offsetof(w.zero)})
 }
 
 func TestTileFields(t *testing.T) {

@@ -37,3 +37,11 @@ var amd64Kernels = []*kernels{
 }
 
 func archKernels() []*kernels { return amd64Kernels }
+
+// archWidenings are the widenings of bytes by signedness and, in it, to int16 and to float32.
+func archWidenings() *[2][2]func(*widening) {
+	if !cpuinfo.Get().Has(cpuinfo.AVX2) {
+		return nil
+	}
+	return &[2][2]func(*widening){{widenU8toS16AVX2, widenU8toF32AVX2}, {widenS8toS16AVX2, widenS8toF32AVX2}}
+}

@@ -165,6 +165,7 @@ func main() {
 	avx2(*out)
 	winograd(*out)
 	rows(*out)
+	widen(*out)
 	neon(*out)
 	constants(*out)
 }
