@@ -132,3 +132,79 @@ func BenchmarkAttention(b *testing.B) {
 		})
 	}
 }
+
+// TestAttentionOfHalves: keys and values of 16 bits, which few queries read where they lie and many in packed blocks, give the bits of the same
+// numbers in float32; and the queries of one run give what they give one by one, whatever workers and blocks they meet.
+func TestAttentionOfHalves(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		b := newBackend(threads, cpuinfo.Get().ISA)
+		for _, c := range []struct {
+			name           string
+			op             attention.SDPA
+			h, g, m, n, d  int
+			filled         int // keys that a token has reached, of n
+			differentTypes bool
+		}{
+			{"one token", attention.SDPA{Causal: true}, 6, 6, 1, 300, 64, 290, false},
+			{"one token, shared heads", attention.SDPA{Causal: true}, 6, 3, 1, 300, 64, 299, true},
+			{"drafts, shared heads", attention.SDPA{Causal: true}, 8, 2, 3, 200, 32, 150, false},
+			{"a prompt", attention.SDPA{Causal: true}, 5, 5, 200, 400, 64, 250, true},
+			{"a prompt, shared heads, window", attention.SDPA{Causal: true, Window: 100}, 4, 1, 150, 400, 48, 333, false},
+			{"odd heads", attention.SDPA{Causal: true}, 2, 2, 40, 140, 20, 140, false},
+			{"all see all", attention.SDPA{}, 3, 3, 70, 140, 16, 140, false},
+		} {
+			t.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(t *testing.T) {
+				q, k, v := normal(c.h, c.m, c.d), normal(c.g, c.n, c.d), normal(c.g, c.n, c.d)
+				positions := tensor.Tensor{}
+				if c.op.Causal {
+					positions = tensor.New(tensor.I32, c.m)
+					for i := range c.m {
+						tensor.Data[int32](&positions)[i] = int32(c.filled - c.m + i)
+					}
+				}
+				for _, x := range [][]float32{tensor.Data[float32](&k), tensor.Data[float32](&v)} { // rows that no token has reached hold anything
+					for i := range x {
+						if i/c.d%c.n >= c.filled {
+							x[i] = float32(math.NaN())
+						}
+					}
+				}
+				types := [2]tensor.DType{tensor.F16, tensor.F16}
+				if c.differentTypes {
+					types[1] = tensor.BF16
+				}
+				narrow := [2]tensor.Tensor{k, v}
+				for i := range narrow {
+					wide := []*tensor.Tensor{&k, &v}[i]
+					x := tensor.New(types[i], wide.Shape()...)
+					require.NoError(t, tensor.Copy(&x, wide))
+					require.NoError(t, tensor.Copy(wide, &x))
+					narrow[i] = x
+				}
+				run := func(q, k, v, positions tensor.Tensor) []float32 {
+					p, f := one(t, b, c.op, nil, q, k, v, tensor.Tensor{}, positions)
+					require.NoError(t, p.Run(context.Background(), f, 0, 1))
+					return tensor.Data[float32](&f[len(f)-1])
+				}
+				got := run(q, narrow[0], narrow[1], positions)
+				require.Equal(t, run(q, k, v, positions), got)
+				if !c.op.Causal || c.m == 1 {
+					return
+				}
+				for i := 0; i < c.m; i += 1 + c.m/5 {
+					row, pos := tensor.New(tensor.F32, c.h, 1, c.d), tensor.New(tensor.I32, 1)
+					for h := range c.h {
+						copy(tensor.Data[float32](&row)[h*c.d:][:c.d], tensor.Data[float32](&q)[(h*c.m+i)*c.d:][:c.d])
+					}
+					tensor.Data[int32](&pos)[0] = int32(c.filled - c.m + i)
+					alone := run(row, narrow[0], narrow[1], pos)
+					for h := range c.h {
+						for l := range c.d {
+							require.InDelta(t, alone[h*c.d+l], got[(h*c.m+i)*c.d+l], 2e-5, "query %d, head %d", i, h)
+						}
+					}
+				}
+			})
+		}
+	}
+}
