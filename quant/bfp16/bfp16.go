@@ -9,7 +9,8 @@
 // is shifted to it and rounded by the core's mode, and clipped to -128..127 because rounding may carry. Subnormal float32 count as zero.
 //
 // The format has no infinity and no NaN, and what hardware makes of them is undefined. Here a block that holds one gets exponent 255 and decodes to NaN in all
-// of its values, so that a non-finite input is never silently turned into a number.
+// of its values, so that a non-finite input is never silently turned into a number. Backends that multiply in this format compute the results that such
+// inputs decide elsewhere.
 package bfp16
 
 import (
