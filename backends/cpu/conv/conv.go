@@ -402,6 +402,7 @@ type work struct {
 	block      int // rows of output of a job
 	blocks     int
 	panels     int // of a group, per job
+	mr         int // pixels of a tile at most
 	cuts       int // of the panels of a group
 }
 
@@ -503,6 +504,9 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	if w.flat {
 		w.cols, w.rows = s.N*s.OH*s.OW, 1
 	}
+	// A step takes about a cycle for each pixel: very long sums take fewer, so that no call takes 100 microseconds.
+	const cycles = 300_000
+	w.mr = min(max(cycles/max(ph.steps*len(ph.segs), 1), 1), p.k.mr)
 	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
 	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.nr, 1)
 	w.panels = min(max(p.kn.panelFloats/perPanel, 1), panels)
@@ -691,7 +695,7 @@ func (p *Plan) Do(worker, job int) {
 			if w.flat {
 				c0, c1 = block*w.block, min((block+1)*w.block, w.cols)
 			}
-			strips := ceilDiv(c1-c0, p.k.mr)
+			strips := ceilDiv(c1-c0, w.mr)
 			low, rem := (c1-c0)/strips, (c1-c0)%strips
 			col := c0
 			for st := range strips {

@@ -370,6 +370,40 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// Windows and sums so large that they take several calls.
+func TestLong(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for _, isa := range isas() {
+		h, c := 64, 1100
+		x := randomOf(rng, h*h*c)
+		y := make([]float32, c)
+		NewPool(PoolSpec{N: 1, H: h, W: h, C: c, KH: h, KW: h, SH: 1, SW: 1, DH: 1, DW: 1, OH: 1, OW: 1}, isa, 1).Run(&Args{X: x, Y: y, Act: NoAct})
+		for j, got := range y {
+			sum := 0.0
+			for i := range h * h {
+				sum += float64(x[i*c+j])
+			}
+			require.InDelta(t, sum/float64(h*h), got, 1e-4)
+		}
+		s := Spec{N: 1, H: 1, W: 20, C: 40_000, M: 3, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: 1, OW: 20, Groups: 1}
+		x, w := randomOf(rng, 20*s.C), randomOf(rng, 3*s.C)
+		f, err := Pack(s, w, nil, isa)
+		require.NoError(t, err)
+		p, err := NewPlan(f, s, 1)
+		require.NoError(t, err)
+		require.Less(t, p.works[0].mr, 9)
+		y = make([]float32, 60)
+		p.Run(&Args{X: x, Y: y, Act: NoAct})
+		for i := range y {
+			sum := 0.0
+			for j := range s.C {
+				sum += float64(x[i/3*s.C+j]) * float64(w[i%3*s.C+j])
+			}
+			require.InDelta(t, sum, y[i], 0.05)
+		}
+	}
+}
+
 // NaN and infinity come through every activation as the definition has it.
 func TestSpecial(t *testing.T) {
 	for _, isa := range isas() {

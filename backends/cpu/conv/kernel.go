@@ -255,28 +255,39 @@ func stripGo(p *strip, h int, maximum bool) {
 	p.n = 0
 }
 
-// runStrip runs h pixels of all channels: whole blocks by the kernel, the rest in Go.
+// runStrip runs h pixels of all channels: whole blocks by the kernel, in calls of well below 100 microseconds, the rest in Go.
 func (k *kernels) runStrip(p *strip, h int, maximum bool) {
 	f := k.mul
 	if maximum {
 		f = k.maximum
 	}
+	const (
+		most  = 1 << 22 // taps of pixels and channels in a call
+		block = 64      // of which the channels of a part are a multiple
+	)
 	n := p.n
-	rest := n % k.block
-	if n > rest {
-		p.n = n - rest
-		f[h](p)
+	part := max(most/max(p.taps*h, 1)/block*block, block)
+	whole := n - n%k.block
+	for done := 0; done < whole; done += part {
+		q := p.from(done, !maximum)
+		q.n = min(part, whole-done)
+		f[h](&q)
 	}
-	if rest > 0 {
-		q := *p
-		done := 4 * (n - rest)
-		q.x, q.c, q.init = unsafe.Add(p.x, done), unsafe.Add(p.c, done), unsafe.Add(p.init, done)
-		if !maximum {
-			q.w = unsafe.Add(p.w, done)
-		}
-		q.n = rest
+	if whole < n {
+		q := p.from(whole, !maximum)
+		q.n = n - whole
 		stripGo(&q, h, maximum)
 	}
+}
+
+// from returns the strip from a channel on.
+func (p *strip) from(channel int, weights bool) strip {
+	q := *p
+	q.x, q.c, q.init = unsafe.Add(p.x, 4*channel), unsafe.Add(p.c, 4*channel), unsafe.Add(p.init, 4*channel)
+	if weights {
+		q.w = unsafe.Add(p.w, 4*channel)
+	}
+	return q
 }
 
 // limits are the bounds of a sum that has none.
