@@ -452,15 +452,39 @@ func TestSpecial(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	s := Spec{N: 1, H: 20, W: 20, C: 16, M: 40, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 20, OW: 20, Groups: 1}
 	rng := rand.New(rand.NewPCG(1, 1))
-	f, err := Pack(s, randomOf(rng, 40*16*9), nil, best())
-	require.NoError(t, err)
-	p, err := NewPlan(f, s, 2)
-	require.NoError(t, err)
-	args := &Args{X: randomOf(rng, 20*20*16), Y: make([]float32, 20*20*40), Act: NoAct}
-	p.Run(args)
-	require.Zero(t, testing.AllocsPerRun(10, func() { p.Run(args) }))
+	base := Spec{N: 1, H: 20, W: 20, C: 24, M: 40, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 20, OW: 20, Groups: 1}
+	none := func(p interface{ Run(*Args) }, args *Args, what any) {
+		t.Helper()
+		p.Run(args)
+		require.Zero(t, testing.AllocsPerRun(10, func() { p.Run(args) }), "%+v", what)
+	}
+	for _, change := range []func(*Spec){
+		func(*Spec) {},
+		func(s *Spec) { s.Tile = 2 },
+		func(s *Spec) { s.Tile = 4 },
+		func(s *Spec) { s.Groups, s.M = s.C, s.C },
+		func(s *Spec) { s.Type = BF16 },
+		func(s *Spec) { s.Type = Int8; s.Signed = true },
+		func(s *Spec) { s.Transposed, s.KH, s.KW, s.SH, s.SW, s.Top, s.Left, s.OH, s.OW, s.M = true, 2, 2, 2, 2, 0, 0, 40, 40, 2 },
+	} {
+		s := base
+		change(&s)
+		var f *Filter
+		var err error
+		if s.Type == Int8 {
+			f, err = PackInt(s, make([]int16, s.M*s.C*s.KH*s.KW), best())
+		} else {
+			f, err = Pack(s, randomOf(rng, s.C*s.M/s.Groups*s.KH*s.KW), nil, best())
+		}
+		require.NoError(t, err)
+		p, err := NewPlan(f, s, 2)
+		require.NoError(t, err)
+		n := s.H * s.W * s.C
+		none(p, &Args{X: randomOf(rng, n), X16: make([]uint16, n), X8: make([]byte, n), Y: make([]float32, s.OH*s.OW*s.M), Act: NoAct}, s)
+	}
+	none(NewPool(PoolSpec{N: 1, H: 20, W: 20, C: 24, KH: 2, KW: 2, SH: 2, SW: 2, DH: 1, DW: 1, OH: 10, OW: 10, Max: true}, best(), 2),
+		&Args{X: randomOf(rng, 20*20*24), Y: make([]float32, 100*24), Act: NoAct}, "pool")
 }
 
 func BenchmarkConv(b *testing.B) {

@@ -265,29 +265,28 @@ func (k *kernels) runStrip(p *strip, h int, maximum bool) {
 		most  = 1 << 22 // taps of pixels and channels in a call
 		block = 64      // of which the channels of a part are a multiple
 	)
-	n := p.n
+	from, n := *p, p.n
 	part := max(most/max(p.taps*h, 1)/block*block, block)
 	whole := n - n%k.block
 	for done := 0; done < whole; done += part {
-		q := p.from(done, !maximum)
-		q.n = min(part, whole-done)
-		f[h](&q)
+		p.at(&from, done, !maximum)
+		p.n = min(part, whole-done)
+		f[h](p)
 	}
 	if whole < n {
-		q := p.from(whole, !maximum)
-		q.n = n - whole
-		stripGo(&q, h, maximum)
+		p.at(&from, whole, !maximum)
+		p.n = n - whole
+		stripGo(p, h, maximum)
 	}
+	*p = from
 }
 
-// from returns the strip from a channel on.
-func (p *strip) from(channel int, weights bool) strip {
-	q := *p
-	q.x, q.c, q.init = unsafe.Add(p.x, 4*channel), unsafe.Add(p.c, 4*channel), unsafe.Add(p.init, 4*channel)
+// at makes p what another strip is from a channel on.
+func (p *strip) at(from *strip, channel int, weights bool) {
+	p.x, p.c, p.init = unsafe.Add(from.x, 4*channel), unsafe.Add(from.c, 4*channel), unsafe.Add(from.init, 4*channel)
 	if weights {
-		q.w = unsafe.Add(p.w, 4*channel)
+		p.w = unsafe.Add(from.w, 4*channel)
 	}
-	return q
 }
 
 // limits are the bounds of a sum that has none.
