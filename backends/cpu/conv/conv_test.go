@@ -466,7 +466,9 @@ func TestNoAllocation(t *testing.T) {
 		func(s *Spec) { s.Groups, s.M = s.C, s.C },
 		func(s *Spec) { s.Type = BF16 },
 		func(s *Spec) { s.Type = Int8; s.Signed = true },
-		func(s *Spec) { s.Transposed, s.KH, s.KW, s.SH, s.SW, s.Top, s.Left, s.OH, s.OW, s.M = true, 2, 2, 2, 2, 0, 0, 40, 40, 2 },
+		func(s *Spec) {
+			s.Transposed, s.KH, s.KW, s.SH, s.SW, s.Top, s.Left, s.OH, s.OW, s.M = true, 2, 2, 2, 2, 0, 0, 40, 40, 2
+		},
 	} {
 		s := base
 		change(&s)
