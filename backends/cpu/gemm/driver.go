@@ -107,7 +107,11 @@ func (p *product) run(w *Workspace) error {
 	p.height = kern.mr
 	if p.pa == nil && !p.packA && !p.localA && p.rowsConflict(in) {
 		// As many rows as leave their sets room for lines of B and C; the multiply-adds of fewer rows still fill the pipes.
-		p.height = min(kern.mr, max(in.L1DWays-2, 4))
+		rows := kn.conflictRows
+		if rows == 0 {
+			rows = max(in.L1DWays-2, 4)
+		}
+		p.height = min(kern.mr, rows)
 	}
 	if p.whole(in) {
 		return p.runWhole(w)
@@ -270,7 +274,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	if newB {
 		if p.packB {
 			// Several panels together, as far as all workers have some.
-			p.bItems = max(ceilDiv(p.panels, packTogether), min(p.panels, 4*workers))
+			p.bItems = max(ceilDiv(p.panels, p.kn.packTogether), min(p.panels, 4*workers))
 			items += p.bItems
 		} else if p.packTail && p.tail < nr {
 			items++
@@ -292,9 +296,6 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	p.packing = false
 	par.Run(workers, jobs, p)
 }
-
-// packTogether is how many panels of B are packed at once at most: a page of f32 rows.
-const packTogether = 32
 
 // choosePacking decides which operands are copied.
 func (p *product) choosePacking(in *cpuinfo.Info) {

@@ -27,6 +27,8 @@ type knobs struct {
 	batchJobs     int
 	batchMacs     int
 	bInPlaceBytes int
+	packTogether  int
+	conflictRows  int
 }
 
 var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
@@ -56,6 +58,10 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"rows of A from which a row-major B is packed: with fewer, reading it in place costs less than the copy"),
 	knob.Int(func(k *knobs) *int { return &k.bInPlaceBytes }, "TESSERA_B_IN_PLACE_BYTES", 24<<10, 0, 1<<30,
 		"bytes of a row-major f32 B of whole panels up to which it is read in place for any number of rows: it stays in L1"),
+	knob.Int(func(k *knobs) *int { return &k.packTogether }, "TESSERA_PACK_TOGETHER", 32, 1, 1<<20,
+		"panels of B that are packed together: 32 of f32 take a page of each row, which prefetchers and page tables like"),
+	knob.Int(func(k *knobs) *int { return &k.conflictRows }, "TESSERA_CONFLICT_ROWS", 0, 0, 64,
+		"rows of a strip at most when they compete for the sets of L1; 0 is two fewer than L1 has ways, which leaves lines for B and C"),
 	knob.Int(func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 1024, 0, 1<<30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"),
 	knob.Int(func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 32, 1, 1<<30,
