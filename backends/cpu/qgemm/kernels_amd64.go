@@ -26,15 +26,6 @@ func archKernels() []*kernels {
 	return list
 }
 
-// fusedForm is what of a format a fused kernel is chosen by.
-type fusedForm struct {
-	bits   bits
-	table  bool
-	hasMin bool
-	super  bool
-	bf16   bool
-}
-
 // widest is the number of panels that the AVX-512 dot kernels take at once for a number of rows: as many as registers hold the sums of.
 var widest = [maxRows + 1]int{0, 4, 4, 2, 2, 2, 2}
 

@@ -21,12 +21,16 @@ func archKernels() []*kernels {
 
 // neon multiplies by SDOT, which takes bytes as signed.
 var neon = kernels{
-	name:     "neon_dot",
-	isa:      cpuinfo.NEON,
-	dot:      dotTilesNEON,
-	signed:   true,
-	panels:   [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
-	height:   12,
+	name:   "neon_dot",
+	isa:    cpuinfo.NEON,
+	dot:    dotTilesNEON,
+	signed: true,
+	panels: [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
+	height: 12,
+	few:    2,
+	fused: func(f *format, rows int) func(*dotArgs) {
+		return fusedNEON[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+	},
 	spread:   spreadNEON,
 	halfs:    halfsNEON,
 	bhalfs:   bhalfsNEON,

@@ -12,6 +12,22 @@ var dotNEON = [2][2][4]func(*dotArgs){{{nil, dotNEONx1k16, dotNEONx2k16, dotNEON
 // spreadsNEON are by bits; the last is for table formats.
 var spreadsNEON = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){spreadNEONU8, spreadNEONU4, spreadNEONU5, spreadNEONU6, spreadNEONU2, spreadNEONU3, spreadNEONTable}
 
+// fusedNEON holds the kernels that read packed bits, by the form of the panels and rows.
+var fusedNEON = map[fusedForm][3]func(*dotArgs){
+	{u8, false, false, false, false}: {1: fusedQ8_0NEONr1, 2: fusedQ8_0NEONr2},
+	{u4, false, false, false, false}: {1: fusedQ4_0NEONr1, 2: fusedQ4_0NEONr2},
+	{u4, false, true, false, false}:  {1: fusedQ4_1NEONr1, 2: fusedQ4_1NEONr2},
+	{u5, false, false, false, false}: {1: fusedQ5_0NEONr1, 2: fusedQ5_0NEONr2},
+	{u5, false, true, false, false}:  {1: fusedQ5_1NEONr1, 2: fusedQ5_1NEONr2},
+	{u4, true, false, false, false}:  {1: fusedIQ4_NLNEONr1, 2: fusedIQ4_NLNEONr2},
+	{u4, true, false, false, true}:   {1: fusedMXFP4NEONr1, 2: fusedMXFP4NEONr2},
+	{u4, false, true, true, false}:   {1: fusedQ4_KNEONr1, 2: fusedQ4_KNEONr2},
+	{u5, false, true, true, false}:   {1: fusedQ5_KNEONr1, 2: fusedQ5_KNEONr2},
+	{u6, false, false, true, false}:  {1: fusedQ6_KNEONr1, 2: fusedQ6_KNEONr2},
+	{u2, false, true, true, false}:   {1: fusedQ2_KNEONr1, 2: fusedQ2_KNEONr2},
+	{u3, false, false, true, false}:  {1: fusedQ3_KNEONr1, 2: fusedQ3_KNEONr2},
+}
+
 // dotNEONx1k16 takes 1 rows through a panel in blocks of 16.
 //
 //go:noescape
@@ -106,6 +122,126 @@ func spreadNEONU3(dst, src unsafe.Pointer, n, per, stride int, less uint8, table
 //
 //go:noescape
 func spreadNEONTable(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// fusedQ8_0NEONr1 takes 1 rows through a packed panel of Q8_0.
+//
+//go:noescape
+func fusedQ8_0NEONr1(p *dotArgs)
+
+// fusedQ8_0NEONr2 takes 2 rows through a packed panel of Q8_0.
+//
+//go:noescape
+func fusedQ8_0NEONr2(p *dotArgs)
+
+// fusedQ4_0NEONr1 takes 1 rows through a packed panel of Q4_0.
+//
+//go:noescape
+func fusedQ4_0NEONr1(p *dotArgs)
+
+// fusedQ4_0NEONr2 takes 2 rows through a packed panel of Q4_0.
+//
+//go:noescape
+func fusedQ4_0NEONr2(p *dotArgs)
+
+// fusedQ4_1NEONr1 takes 1 rows through a packed panel of Q4_1.
+//
+//go:noescape
+func fusedQ4_1NEONr1(p *dotArgs)
+
+// fusedQ4_1NEONr2 takes 2 rows through a packed panel of Q4_1.
+//
+//go:noescape
+func fusedQ4_1NEONr2(p *dotArgs)
+
+// fusedQ5_0NEONr1 takes 1 rows through a packed panel of Q5_0.
+//
+//go:noescape
+func fusedQ5_0NEONr1(p *dotArgs)
+
+// fusedQ5_0NEONr2 takes 2 rows through a packed panel of Q5_0.
+//
+//go:noescape
+func fusedQ5_0NEONr2(p *dotArgs)
+
+// fusedQ5_1NEONr1 takes 1 rows through a packed panel of Q5_1.
+//
+//go:noescape
+func fusedQ5_1NEONr1(p *dotArgs)
+
+// fusedQ5_1NEONr2 takes 2 rows through a packed panel of Q5_1.
+//
+//go:noescape
+func fusedQ5_1NEONr2(p *dotArgs)
+
+// fusedIQ4_NLNEONr1 takes 1 rows through a packed panel of IQ4_NL.
+//
+//go:noescape
+func fusedIQ4_NLNEONr1(p *dotArgs)
+
+// fusedIQ4_NLNEONr2 takes 2 rows through a packed panel of IQ4_NL.
+//
+//go:noescape
+func fusedIQ4_NLNEONr2(p *dotArgs)
+
+// fusedMXFP4NEONr1 takes 1 rows through a packed panel of MXFP4.
+//
+//go:noescape
+func fusedMXFP4NEONr1(p *dotArgs)
+
+// fusedMXFP4NEONr2 takes 2 rows through a packed panel of MXFP4.
+//
+//go:noescape
+func fusedMXFP4NEONr2(p *dotArgs)
+
+// fusedQ4_KNEONr1 takes 1 rows through a packed panel of Q4_K.
+//
+//go:noescape
+func fusedQ4_KNEONr1(p *dotArgs)
+
+// fusedQ4_KNEONr2 takes 2 rows through a packed panel of Q4_K.
+//
+//go:noescape
+func fusedQ4_KNEONr2(p *dotArgs)
+
+// fusedQ5_KNEONr1 takes 1 rows through a packed panel of Q5_K.
+//
+//go:noescape
+func fusedQ5_KNEONr1(p *dotArgs)
+
+// fusedQ5_KNEONr2 takes 2 rows through a packed panel of Q5_K.
+//
+//go:noescape
+func fusedQ5_KNEONr2(p *dotArgs)
+
+// fusedQ6_KNEONr1 takes 1 rows through a packed panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KNEONr1(p *dotArgs)
+
+// fusedQ6_KNEONr2 takes 2 rows through a packed panel of Q6_K.
+//
+//go:noescape
+func fusedQ6_KNEONr2(p *dotArgs)
+
+// fusedQ2_KNEONr1 takes 1 rows through a packed panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KNEONr1(p *dotArgs)
+
+// fusedQ2_KNEONr2 takes 2 rows through a packed panel of Q2_K.
+//
+//go:noescape
+func fusedQ2_KNEONr2(p *dotArgs)
+
+// fusedQ3_KNEONr1 takes 1 rows through a packed panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KNEONr1(p *dotArgs)
+
+// fusedQ3_KNEONr2 takes 2 rows through a packed panel of Q3_K.
+//
+//go:noescape
+func fusedQ3_KNEONr2(p *dotArgs)
 
 // halfsNEON widens n vectors of 16 numbers, in sets of per which lie stride bytes apart, to vectors step bytes apart.
 //

@@ -3820,6 +3820,7939 @@ unit:
 end:
 	RET
 
+// func fusedQ8_0NEONr1(p *dotArgs)
+TEXT ·fusedQ8_0NEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $128, V30.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b4 // sdot v20.4s, v5.16b, v0.4b[1]
+	FMOVQ 128(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d4 // sdot v20.4s, v6.16b, v0.4b[2]
+	FMOVQ 192(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f4 // sdot v20.4s, v7.16b, v0.4b[3]
+	FMOVQ 256(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e094 // sdot v20.4s, v4.16b, v1.4b[0]
+	FMOVQ 320(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	FMOVQ 384(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d4 // sdot v20.4s, v6.16b, v1.4b[2]
+	FMOVQ 448(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f4 // sdot v20.4s, v7.16b, v1.4b[3]
+	FMOVQ 16(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b5 // sdot v21.4s, v5.16b, v0.4b[1]
+	FMOVQ 144(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d5 // sdot v21.4s, v6.16b, v0.4b[2]
+	FMOVQ 208(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f5 // sdot v21.4s, v7.16b, v0.4b[3]
+	FMOVQ 272(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e095 // sdot v21.4s, v4.16b, v1.4b[0]
+	FMOVQ 336(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	FMOVQ 400(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d5 // sdot v21.4s, v6.16b, v1.4b[2]
+	FMOVQ 464(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f5 // sdot v21.4s, v7.16b, v1.4b[3]
+	FMOVQ 32(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b6 // sdot v22.4s, v5.16b, v0.4b[1]
+	FMOVQ 160(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d6 // sdot v22.4s, v6.16b, v0.4b[2]
+	FMOVQ 224(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f6 // sdot v22.4s, v7.16b, v0.4b[3]
+	FMOVQ 288(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e096 // sdot v22.4s, v4.16b, v1.4b[0]
+	FMOVQ 352(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	FMOVQ 416(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d6 // sdot v22.4s, v6.16b, v1.4b[2]
+	FMOVQ 480(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f6 // sdot v22.4s, v7.16b, v1.4b[3]
+	FMOVQ 48(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b7 // sdot v23.4s, v5.16b, v0.4b[1]
+	FMOVQ 176(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d7 // sdot v23.4s, v6.16b, v0.4b[2]
+	FMOVQ 240(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f7 // sdot v23.4s, v7.16b, v0.4b[3]
+	FMOVQ 304(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e097 // sdot v23.4s, v4.16b, v1.4b[0]
+	FMOVQ 368(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	FMOVQ 432(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d7 // sdot v23.4s, v6.16b, v1.4b[2]
+	FMOVQ 496(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f7 // sdot v23.4s, v7.16b, v1.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $96, R2
+	ADD $512, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $1088, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ8_0NEONr2(p *dotArgs)
+TEXT ·fusedQ8_0NEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $128, V30.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b4 // sdot v20.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa2e0b8 // sdot v24.4s, v5.16b, v2.4b[1]
+	FMOVQ 128(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d4 // sdot v20.4s, v6.16b, v0.4b[2]
+	WORD $0x4f82e8d8 // sdot v24.4s, v6.16b, v2.4b[2]
+	FMOVQ 192(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f4 // sdot v20.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa2e8f8 // sdot v24.4s, v7.16b, v2.4b[3]
+	FMOVQ 256(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e094 // sdot v20.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e098 // sdot v24.4s, v4.16b, v3.4b[0]
+	FMOVQ 320(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	FMOVQ 384(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d4 // sdot v20.4s, v6.16b, v1.4b[2]
+	WORD $0x4f83e8d8 // sdot v24.4s, v6.16b, v3.4b[2]
+	FMOVQ 448(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f4 // sdot v20.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa3e8f8 // sdot v24.4s, v7.16b, v3.4b[3]
+	FMOVQ 16(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b5 // sdot v21.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa2e0b9 // sdot v25.4s, v5.16b, v2.4b[1]
+	FMOVQ 144(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d5 // sdot v21.4s, v6.16b, v0.4b[2]
+	WORD $0x4f82e8d9 // sdot v25.4s, v6.16b, v2.4b[2]
+	FMOVQ 208(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f5 // sdot v21.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa2e8f9 // sdot v25.4s, v7.16b, v2.4b[3]
+	FMOVQ 272(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e095 // sdot v21.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e099 // sdot v25.4s, v4.16b, v3.4b[0]
+	FMOVQ 336(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	FMOVQ 400(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d5 // sdot v21.4s, v6.16b, v1.4b[2]
+	WORD $0x4f83e8d9 // sdot v25.4s, v6.16b, v3.4b[2]
+	FMOVQ 464(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f5 // sdot v21.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa3e8f9 // sdot v25.4s, v7.16b, v3.4b[3]
+	FMOVQ 32(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b6 // sdot v22.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa2e0ba // sdot v26.4s, v5.16b, v2.4b[1]
+	FMOVQ 160(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d6 // sdot v22.4s, v6.16b, v0.4b[2]
+	WORD $0x4f82e8da // sdot v26.4s, v6.16b, v2.4b[2]
+	FMOVQ 224(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f6 // sdot v22.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa2e8fa // sdot v26.4s, v7.16b, v2.4b[3]
+	FMOVQ 288(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e096 // sdot v22.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e09a // sdot v26.4s, v4.16b, v3.4b[0]
+	FMOVQ 352(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	FMOVQ 416(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d6 // sdot v22.4s, v6.16b, v1.4b[2]
+	WORD $0x4f83e8da // sdot v26.4s, v6.16b, v3.4b[2]
+	FMOVQ 480(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f6 // sdot v22.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa3e8fa // sdot v26.4s, v7.16b, v3.4b[3]
+	FMOVQ 48(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa0e0b7 // sdot v23.4s, v5.16b, v0.4b[1]
+	WORD $0x4fa2e0bb // sdot v27.4s, v5.16b, v2.4b[1]
+	FMOVQ 176(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f80e8d7 // sdot v23.4s, v6.16b, v0.4b[2]
+	WORD $0x4f82e8db // sdot v27.4s, v6.16b, v2.4b[2]
+	FMOVQ 240(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa0e8f7 // sdot v23.4s, v7.16b, v0.4b[3]
+	WORD $0x4fa2e8fb // sdot v27.4s, v7.16b, v2.4b[3]
+	FMOVQ 304(R3), F4
+	VEOR V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e097 // sdot v23.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e09b // sdot v27.4s, v4.16b, v3.4b[0]
+	FMOVQ 368(R3), F5
+	VEOR V30.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	FMOVQ 432(R3), F6
+	VEOR V30.B16, V6.B16, V6.B16
+	WORD $0x4f81e8d7 // sdot v23.4s, v6.16b, v1.4b[2]
+	WORD $0x4f83e8db // sdot v27.4s, v6.16b, v3.4b[2]
+	FMOVQ 496(R3), F7
+	VEOR V30.B16, V7.B16, V7.B16
+	WORD $0x4fa1e8f7 // sdot v23.4s, v7.16b, v1.4b[3]
+	WORD $0x4fa3e8fb // sdot v27.4s, v7.16b, v3.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $96, R2
+	ADD $512, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $1088, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ4_0NEONr1(p *dotArgs)
+TEXT ·fusedQ4_0NEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $576, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ4_0NEONr2(p *dotArgs)
+TEXT ·fusedQ4_0NEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $576, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ4_1NEONr1(p *dotArgs)
+TEXT ·fusedQ4_1NEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $1, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $320, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ4_1NEONr2(p *dotArgs)
+TEXT ·fusedQ4_1NEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $1, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVS 4(R2), F17
+	FMOVS 68(R2), F19
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cc // fmla v12.4s, v6.4s, v19.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cd // fmla v13.4s, v6.4s, v19.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310ce // fmla v14.4s, v6.4s, v19.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cf // fmla v15.4s, v6.4s, v19.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $320, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ5_0NEONr1(p *dotArgs)
+TEXT ·fusedQ5_0NEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $16, V30.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $96, R2
+	ADD $320, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $704, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ5_0NEONr2(p *dotArgs)
+TEXT ·fusedQ5_0NEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $16, V30.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $96, R2
+	ADD $320, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $704, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ5_1NEONr1(p *dotArgs)
+TEXT ·fusedQ5_1NEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $16, V30.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $1, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	ADD $96, R2
+	ADD $320, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $384, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ5_1NEONr2(p *dotArgs)
+TEXT ·fusedQ5_1NEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $16, V30.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $1, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVS 4(R2), F17
+	FMOVS 68(R2), F19
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cc // fmla v12.4s, v6.4s, v19.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cd // fmla v13.4s, v6.4s, v19.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310ce // fmla v14.4s, v6.4s, v19.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cf // fmla v15.4s, v6.4s, v19.s[0]
+	ADD $96, R2
+	ADD $320, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $384, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedIQ4_NLNEONr1(p *dotArgs)
+TEXT ·fusedIQ4_NLNEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	MOVD 104(R0), R13
+	VLD1 (R13), [V29.B16]
+	VMOVI $128, V4.B16
+	VEOR V4.B16, V29.B16, V29.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $576, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedIQ4_NLNEONr2(p *dotArgs)
+TEXT ·fusedIQ4_NLNEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	MOVD 104(R0), R13
+	VLD1 (R13), [V29.B16]
+	VMOVI $128, V4.B16
+	VEOR V4.B16, V29.B16, V29.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $576, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedMXFP4NEONr1(p *dotArgs)
+TEXT ·fusedMXFP4NEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	MOVD 104(R0), R13
+	VLD1 (R13), [V29.B16]
+	VMOVI $128, V4.B16
+	VEOR V4.B16, V29.B16, V29.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $576, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedMXFP4NEONr2(p *dotArgs)
+TEXT ·fusedMXFP4NEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	MOVD 104(R0), R13
+	VLD1 (R13), [V29.B16]
+	VMOVI $128, V4.B16
+	VEOR V4.B16, V29.B16, V29.B16
+group:
+	ADD $64, R1, R3
+	MOVD R1, R5
+	ADD $0, R1, R9
+	ADD $0, R1, R10
+	MOVD $2, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VTBL V5.B16, [V29.B16], V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VTBL V4.B16, [V29.B16], V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $96, R2
+	ADD $256, R3
+	ADD $32, R5
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $576, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ4_KNEONr1(p *dotArgs)
+TEXT ·fusedQ4_KNEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $64, R1, R9
+	ADD $192, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $256, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $2368, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ4_KNEONr2(p *dotArgs)
+TEXT ·fusedQ4_KNEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $64, R1, R9
+	ADD $192, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVS 4(R2), F17
+	FMOVS 68(R2), F19
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cc // fmla v12.4s, v6.4s, v19.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cd // fmla v13.4s, v6.4s, v19.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310ce // fmla v14.4s, v6.4s, v19.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cf // fmla v15.4s, v6.4s, v19.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $256, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $2368, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ5_KNEONr1(p *dotArgs)
+TEXT ·fusedQ5_KNEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $16, V30.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $64, R1, R9
+	ADD $192, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $320, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $2880, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ5_KNEONr2(p *dotArgs)
+TEXT ·fusedQ5_KNEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $16, V30.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $64, R1, R9
+	ADD $192, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $3, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $1, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVS 4(R2), F17
+	FMOVS 68(R2), F19
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cc // fmla v12.4s, v6.4s, v19.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cd // fmla v13.4s, v6.4s, v19.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310ce // fmla v14.4s, v6.4s, v19.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cf // fmla v15.4s, v6.4s, v19.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $320, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $2880, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ6_KNEONr1(p *dotArgs)
+TEXT ·fusedQ6_KNEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $48, V30.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $32, R1, R9
+	ADD $288, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	FMOVQ 64(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	FMOVQ 128(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	FMOVQ 192(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	FMOVQ 80(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	FMOVQ 144(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	FMOVQ 208(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	FMOVQ 96(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	FMOVQ 160(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	FMOVQ 224(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	FMOVQ 112(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	FMOVQ 176(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	FMOVQ 240(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 320(R3), F17
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	FMOVQ 336(R3), F17
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	FMOVQ 352(R3), F17
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	FMOVQ 368(R3), F17
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $384, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $3392, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ6_KNEONr2(p *dotArgs)
+TEXT ·fusedQ6_KNEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $48, V30.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $32, R1, R9
+	ADD $288, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 256(R3), F16
+	FMOVQ 0(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	FMOVQ 64(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	FMOVQ 128(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	FMOVQ 192(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 272(R3), F16
+	FMOVQ 16(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	FMOVQ 80(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	FMOVQ 144(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	FMOVQ 208(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 288(R3), F16
+	FMOVQ 32(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	FMOVQ 96(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	FMOVQ 160(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	FMOVQ 224(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 304(R3), F16
+	FMOVQ 48(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $4, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	FMOVQ 112(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VSHL $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	FMOVQ 176(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VMOV V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	FMOVQ 240(R3), F4
+	VAND V31.B16, V4.B16, V4.B16
+	VUSHR $2, V16.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 320(R3), F17
+	FMOVQ 0(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b4 // sdot v20.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b8 // sdot v24.4s, v5.16b, v3.4b[0]
+	FMOVQ 64(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b4 // sdot v20.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b8 // sdot v24.4s, v5.16b, v3.4b[1]
+	FMOVQ 128(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b4 // sdot v20.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b8 // sdot v24.4s, v5.16b, v3.4b[2]
+	FMOVQ 192(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b4 // sdot v20.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b8 // sdot v24.4s, v5.16b, v3.4b[3]
+	FMOVQ 336(R3), F17
+	FMOVQ 16(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b5 // sdot v21.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0b9 // sdot v25.4s, v5.16b, v3.4b[0]
+	FMOVQ 80(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b5 // sdot v21.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0b9 // sdot v25.4s, v5.16b, v3.4b[1]
+	FMOVQ 144(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b5 // sdot v21.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8b9 // sdot v25.4s, v5.16b, v3.4b[2]
+	FMOVQ 208(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b5 // sdot v21.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8b9 // sdot v25.4s, v5.16b, v3.4b[3]
+	FMOVQ 352(R3), F17
+	FMOVQ 32(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b6 // sdot v22.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0ba // sdot v26.4s, v5.16b, v3.4b[0]
+	FMOVQ 96(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b6 // sdot v22.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0ba // sdot v26.4s, v5.16b, v3.4b[1]
+	FMOVQ 160(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b6 // sdot v22.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8ba // sdot v26.4s, v5.16b, v3.4b[2]
+	FMOVQ 224(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b6 // sdot v22.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8ba // sdot v26.4s, v5.16b, v3.4b[3]
+	FMOVQ 368(R3), F17
+	FMOVQ 48(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $4, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e0b7 // sdot v23.4s, v5.16b, v1.4b[0]
+	WORD $0x4f83e0bb // sdot v27.4s, v5.16b, v3.4b[0]
+	FMOVQ 112(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e0b7 // sdot v23.4s, v5.16b, v1.4b[1]
+	WORD $0x4fa3e0bb // sdot v27.4s, v5.16b, v3.4b[1]
+	FMOVQ 176(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VMOV V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4f81e8b7 // sdot v23.4s, v5.16b, v1.4b[2]
+	WORD $0x4f83e8bb // sdot v27.4s, v5.16b, v3.4b[2]
+	FMOVQ 240(R3), F4
+	VUSHR $4, V4.B16, V5.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V30.B16, V6.B16, V6.B16
+	VORR V6.B16, V5.B16, V5.B16
+	WORD $0x4fa1e8b7 // sdot v23.4s, v5.16b, v1.4b[3]
+	WORD $0x4fa3e8bb // sdot v27.4s, v5.16b, v3.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $384, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $3392, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ2_KNEONr1(p *dotArgs)
+TEXT ·fusedQ2_KNEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $3, V30.B16
+group:
+	ADD $576, R1, R3
+	MOVD R1, R5
+	ADD $64, R1, R9
+	ADD $320, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 0(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 16(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 32(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 48(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 64(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e094 // sdot v20.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e094 // sdot v20.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e894 // sdot v20.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e894 // sdot v20.4s, v4.16b, v1.4b[3]
+	FMOVQ 80(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e095 // sdot v21.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e095 // sdot v21.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e895 // sdot v21.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e895 // sdot v21.4s, v4.16b, v1.4b[3]
+	FMOVQ 96(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e096 // sdot v22.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e096 // sdot v22.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e896 // sdot v22.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e896 // sdot v22.4s, v4.16b, v1.4b[3]
+	FMOVQ 112(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e097 // sdot v23.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e097 // sdot v23.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e897 // sdot v23.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e897 // sdot v23.4s, v4.16b, v1.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $128, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $1600, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ2_KNEONr2(p *dotArgs)
+TEXT ·fusedQ2_KNEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $3, V30.B16
+group:
+	ADD $576, R1, R3
+	MOVD R1, R5
+	ADD $64, R1, R9
+	ADD $320, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 0(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 16(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 32(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 48(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVS 4(R2), F17
+	FMOVS 68(R2), F19
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cc // fmla v12.4s, v6.4s, v19.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cd // fmla v13.4s, v6.4s, v19.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310ce // fmla v14.4s, v6.4s, v19.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cf // fmla v15.4s, v6.4s, v19.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 64(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e094 // sdot v20.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e098 // sdot v24.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e094 // sdot v20.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e098 // sdot v24.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e894 // sdot v20.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e898 // sdot v24.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e894 // sdot v20.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e898 // sdot v24.4s, v4.16b, v3.4b[3]
+	FMOVQ 80(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e095 // sdot v21.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e099 // sdot v25.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e095 // sdot v21.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e099 // sdot v25.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e895 // sdot v21.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e899 // sdot v25.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e895 // sdot v21.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e899 // sdot v25.4s, v4.16b, v3.4b[3]
+	FMOVQ 96(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e096 // sdot v22.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e09a // sdot v26.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e096 // sdot v22.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e09a // sdot v26.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e896 // sdot v22.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e89a // sdot v26.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e896 // sdot v22.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e89a // sdot v26.4s, v4.16b, v3.4b[3]
+	FMOVQ 112(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e097 // sdot v23.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e09b // sdot v27.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e097 // sdot v23.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e09b // sdot v27.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4f81e897 // sdot v23.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e89b // sdot v27.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	WORD $0x4fa1e897 // sdot v23.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e89b // sdot v27.4s, v4.16b, v3.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 64(R2), F18
+	FMOVS 4(R2), F17
+	FMOVS 68(R2), F19
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 32(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 0(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c8 // fmla v8.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cc // fmla v12.4s, v6.4s, v19.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 40(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 4(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210c9 // fmla v9.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cd // fmla v13.4s, v6.4s, v19.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 48(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 8(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210ca // fmla v10.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310ce // fmla v14.4s, v6.4s, v19.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	FMOVD 56(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x6ea0f8c6 // fneg v6.4s, v6.4s
+	FMOVS 12(R10), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4f9210cb // fmla v11.4s, v6.4s, v18.s[0]
+	WORD $0x4f9310cf // fmla v15.4s, v6.4s, v19.s[0]
+	ADD $16, R9
+	ADD $16, R10
+	ADD $96, R2
+	ADD $128, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $1600, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ3_KNEONr1(p *dotArgs)
+TEXT ·fusedQ3_KNEONr1(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $3, V30.B16
+	VMOVI $4, V29.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $32, R1, R9
+	ADD $288, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 128(R3), F17
+	FMOVQ 0(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	FMOVQ 144(R3), F17
+	FMOVQ 16(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	FMOVQ 160(R3), F17
+	FMOVQ 32(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	FMOVQ 176(R3), F17
+	FMOVQ 48(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	FMOVQ 128(R3), F17
+	FMOVQ 64(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e094 // sdot v20.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e094 // sdot v20.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e894 // sdot v20.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e894 // sdot v20.4s, v4.16b, v1.4b[3]
+	FMOVQ 144(R3), F17
+	FMOVQ 80(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e095 // sdot v21.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e095 // sdot v21.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e895 // sdot v21.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e895 // sdot v21.4s, v4.16b, v1.4b[3]
+	FMOVQ 160(R3), F17
+	FMOVQ 96(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e096 // sdot v22.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e096 // sdot v22.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e896 // sdot v22.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e896 // sdot v22.4s, v4.16b, v1.4b[3]
+	FMOVQ 176(R3), F17
+	FMOVQ 112(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e097 // sdot v23.4s, v4.16b, v1.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e097 // sdot v23.4s, v4.16b, v1.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e897 // sdot v23.4s, v4.16b, v1.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e897 // sdot v23.4s, v4.16b, v1.4b[3]
+	FMOVS 0(R2), F16
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $192, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $1856, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func fusedQ3_KNEONr2(p *dotArgs)
+TEXT ·fusedQ3_KNEONr2(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 80(R0), R4
+	VMOVI $15, V31.B16
+	VMOVI $3, V30.B16
+	VMOVI $4, V29.B16
+group:
+	ADD $320, R1, R3
+	MOVD R1, R5
+	ADD $32, R1, R9
+	ADD $288, R1, R10
+	MOVD $8, R11
+unit:
+	FLDPQ.P 32(R20), (F0, F1)
+	FLDPQ.P 32(R21), (F2, F3)
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 128(R3), F17
+	FMOVQ 0(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e094 // sdot v20.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e098 // sdot v24.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e094 // sdot v20.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e098 // sdot v24.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e894 // sdot v20.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e898 // sdot v24.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e894 // sdot v20.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e898 // sdot v24.4s, v4.16b, v2.4b[3]
+	FMOVQ 144(R3), F17
+	FMOVQ 16(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e095 // sdot v21.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e099 // sdot v25.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e095 // sdot v21.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e099 // sdot v25.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e895 // sdot v21.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e899 // sdot v25.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e895 // sdot v21.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e899 // sdot v25.4s, v4.16b, v2.4b[3]
+	FMOVQ 160(R3), F17
+	FMOVQ 32(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e096 // sdot v22.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09a // sdot v26.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e096 // sdot v22.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09a // sdot v26.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e896 // sdot v22.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89a // sdot v26.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e896 // sdot v22.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89a // sdot v26.4s, v4.16b, v2.4b[3]
+	FMOVQ 176(R3), F17
+	FMOVQ 48(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e097 // sdot v23.4s, v4.16b, v0.4b[0]
+	WORD $0x4f82e09b // sdot v27.4s, v4.16b, v2.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VSHL $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e097 // sdot v23.4s, v4.16b, v0.4b[1]
+	WORD $0x4fa2e09b // sdot v27.4s, v4.16b, v2.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VMOV V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f80e897 // sdot v23.4s, v4.16b, v0.4b[2]
+	WORD $0x4f82e89b // sdot v27.4s, v4.16b, v2.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $1, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa0e897 // sdot v23.4s, v4.16b, v0.4b[3]
+	WORD $0x4fa2e89b // sdot v27.4s, v4.16b, v2.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $32, R2, R14
+	VLD1R.P 4(R14), [V20.S4]
+	VMOV V20.B16, V21.B16
+	VMOV V20.B16, V22.B16
+	VMOV V20.B16, V23.B16
+	VLD1R.P 4(R14), [V24.S4]
+	VMOV V24.B16, V25.B16
+	VMOV V24.B16, V26.B16
+	VMOV V24.B16, V27.B16
+	FMOVQ 128(R3), F17
+	FMOVQ 64(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e094 // sdot v20.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e098 // sdot v24.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e094 // sdot v20.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e098 // sdot v24.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e894 // sdot v20.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e898 // sdot v24.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e894 // sdot v20.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e898 // sdot v24.4s, v4.16b, v3.4b[3]
+	FMOVQ 144(R3), F17
+	FMOVQ 80(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e095 // sdot v21.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e099 // sdot v25.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e095 // sdot v21.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e099 // sdot v25.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e895 // sdot v21.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e899 // sdot v25.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e895 // sdot v21.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e899 // sdot v25.4s, v4.16b, v3.4b[3]
+	FMOVQ 160(R3), F17
+	FMOVQ 96(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e096 // sdot v22.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e09a // sdot v26.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e096 // sdot v22.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e09a // sdot v26.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e896 // sdot v22.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e89a // sdot v26.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e896 // sdot v22.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e89a // sdot v26.4s, v4.16b, v3.4b[3]
+	FMOVQ 176(R3), F17
+	FMOVQ 112(R3), F16
+	VMOV V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $2, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e097 // sdot v23.4s, v4.16b, v1.4b[0]
+	WORD $0x4f83e09b // sdot v27.4s, v4.16b, v3.4b[0]
+	VUSHR $2, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $3, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e097 // sdot v23.4s, v4.16b, v1.4b[1]
+	WORD $0x4fa3e09b // sdot v27.4s, v4.16b, v3.4b[1]
+	VUSHR $4, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $4, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4f81e897 // sdot v23.4s, v4.16b, v1.4b[2]
+	WORD $0x4f83e89b // sdot v27.4s, v4.16b, v3.4b[2]
+	VUSHR $6, V16.B16, V4.B16
+	VAND V30.B16, V4.B16, V4.B16
+	VUSHR $5, V17.B16, V6.B16
+	VAND V29.B16, V6.B16, V6.B16
+	VORR V6.B16, V4.B16, V4.B16
+	WORD $0x4fa1e897 // sdot v23.4s, v4.16b, v1.4b[3]
+	WORD $0x4fa3e89b // sdot v27.4s, v4.16b, v3.4b[3]
+	FMOVS 0(R2), F16
+	FMOVS 4(R2), F17
+	FMOVD 0(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 0(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e26de94 // fmul v20.4s, v20.4s, v6.4s
+	WORD $0x4f901288 // fmla v8.4s, v20.4s, v16.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e26df18 // fmul v24.4s, v24.4s, v6.4s
+	WORD $0x4f91130c // fmla v12.4s, v24.4s, v17.s[0]
+	FMOVD 8(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 4(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e26deb5 // fmul v21.4s, v21.4s, v6.4s
+	WORD $0x4f9012a9 // fmla v9.4s, v21.4s, v16.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x4f91132d // fmla v13.4s, v25.4s, v17.s[0]
+	FMOVD 16(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 8(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x4f9012ca // fmla v10.4s, v22.4s, v16.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f91134e // fmla v14.4s, v26.4s, v17.s[0]
+	FMOVD 24(R5), F6
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	FMOVS 12(R9), F7
+	WORD $0x0f08a4e7 // sxtl v7.8h, v7.8b
+	WORD $0x0f10a4e7 // sxtl v7.4s, v7.4h
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e26def7 // fmul v23.4s, v23.4s, v6.4s
+	WORD $0x4f9012eb // fmla v11.4s, v23.4s, v16.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e26df7b // fmul v27.4s, v27.4s, v6.4s
+	WORD $0x4f91136f // fmla v15.4s, v27.4s, v17.s[0]
+	ADD $16, R9
+	ADD $96, R2
+	ADD $192, R3
+	SUBS $1, R4
+	BEQ finish
+	SUBS $1, R11
+	BNE unit
+	ADD $1856, R1
+	B group
+finish:
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
 // func halfsNEON(dst unsafe.Pointer, step int, src unsafe.Pointer, n, per, stride int)
 TEXT ·halfsNEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0

@@ -536,10 +536,270 @@ func neon(out string) {
 		tables.WriteString(f.spreadNEON(kind) + ", ")
 	}
 	tables.WriteString("}\n")
+	f.fusedTables(&tables)
 	f.halfsNEON("halfsNEON", f.widenF16)
 	f.halfsNEON("bhalfsNEON", f.widenBF16)
 	f.supersNEON()
 	f.quantizeNEON(16)
 	f.quantizeNEON(32)
 	f.write(out, "kernels_neon_arm64", "arm64 && !noasm", headerNEON, tables.String())
+}
+
+// fusedRowsNEON is the most rows of a fused kernel.
+const fusedRowsNEON = 2
+
+// The registers of fused kernels: A in 0 to 3, a register for each 16 k of a row; 4 to 7 and 16 to 19 are free, 28 to 31 hold constants.
+const (
+	fusedMask  = 31 // 15 in each byte
+	fusedExtra = 30 // the bits of a plane where they go, or 0x80
+	fusedTable = 29
+)
+
+// fusedNEON is a kernel of some rows against a packed panel.
+type fusedNEON struct {
+	*file
+	form
+	rows int
+}
+
+func (f *file) fusedNEON(m form, rows int) string {
+	k := &fusedNEON{f, m, rows}
+	name := fmt.Sprintf("fused%sNEONr%d", m.name, rows)
+	f.textFrame(name, "p *dotArgs", 8, 64*rows, fmt.Sprintf("takes %d rows through a packed panel of %s.", rows, m.name))
+	f.p("\tMOVD p+0(FP), R0")
+	f.sumsNEON(rows)
+	f.rowsOfA(rows)
+	f.p("\tMOVD %d(R0), R1", argW)
+	f.p("\tMOVD %d(R0), R2", argMeta)
+	f.p("\tMOVD %d(R0), R4", argBlocks)
+	f.p("\tVMOVI $15, V%d.B16", fusedMask)
+	if extra := map[string]int{"U8": 0x80, "U5": 0x10, "U6": 0x30, "U2": 3, "U3": 3}[m.spread]; extra > 0 {
+		f.p("\tVMOVI $%d, V%d.B16", extra, fusedExtra)
+	}
+	switch m.spread {
+	case "Table": // as signed numbers
+		f.p("\tMOVD %d(R0), R13", argTable)
+		f.p("\tVLD1 (R13), [V%d.B16]", fusedTable)
+		f.p("\tVMOVI $128, V4.B16")
+		f.p("\tVEOR V4.B16, V%d.B16, V%d.B16", fusedTable, fusedTable)
+	case "U3":
+		f.p("\tVMOVI $4, V%d.B16", fusedTable)
+	}
+	// Where the parts of a group lie, as geometry says.
+	units, minAt, scAt, mnAt, header := 2, 0, 0, 0, 64
+	switch {
+	case m.super:
+		units, scAt = 8, 32
+		if m.min {
+			minAt, scAt = 32, 64
+		}
+		subs := 256 / m.block * 16
+		mnAt = scAt + subs
+		header = scAt + subs
+		if m.min {
+			header += subs
+		}
+		header = (header + 63) / 64 * 64
+	case m.min:
+		units, minAt = 1, 32
+	}
+	size := map[string]int{"U8": 512, "U4": 256, "Table": 256, "U5": 320, "U6": 384, "U2": 128, "U3": 192}[m.spread]
+	f.p("group:")
+	f.p("\tADD $%d, R1, R3", header)
+	f.p("\tMOVD R1, R5") // scales
+	f.p("\tADD $%d, R1, R9", scAt)
+	f.p("\tADD $%d, R1, R10", mnAt)
+	f.p("\tMOVD $%d, R11", units)
+	f.p("unit:")
+	for i := range rows {
+		f.p("\tFLDPQ.P 32(R%d), (F%d, F%d)", 20+i, 2*i, 2*i+1)
+	}
+	halves := [][]int{{0, 1}}
+	if m.block == 16 {
+		halves = [][]int{{0}, {1}}
+	}
+	for _, h := range halves {
+		f.initNEON(rows, fewSlots)
+		k.products(h)
+		k.join(minAt)
+		if m.super {
+			f.p("\tADD $16, R9")
+			if m.min {
+				f.p("\tADD $16, R10")
+			}
+		}
+		f.p("\tADD $%d, R2", metaStep(fewSlots))
+	}
+	f.p("\tADD $%d, R3", size)
+	if units == 2 {
+		f.p("\tADD $32, R5")
+	}
+	f.p("\tSUBS $1, R4")
+	f.p("\tBEQ finish")
+	f.p("\tSUBS $1, R11")
+	f.p("\tBNE unit")
+	f.p("\tADD $%d, R1", header+units*size)
+	f.p("\tB group")
+	f.p("finish:")
+	f.storeNEON(rows)
+	return name
+}
+
+// add multiplies register r, lanes 4v on, by group g of a unit.
+func (k *fusedNEON) add(r, v, g int) {
+	for i := range k.rows {
+		k.i(e.SDOTElem(e.V(nInt(i, v)), e.V(r), e.V(2*i+g/4), g%4))
+	}
+}
+
+// shifted brings bit from of each byte of s to bit to in d; what the mask removes stays.
+func (k *fusedNEON) shifted(d, s, from, to int) {
+	switch {
+	case from < to:
+		k.p("\tVSHL $%d, V%d.B16, V%d.B16", to-from, s, d)
+	case from > to:
+		k.p("\tVUSHR $%d, V%d.B16, V%d.B16", from-to, s, d)
+	default:
+		k.p("\tVMOV V%d.B16, V%d.B16", s, d)
+	}
+}
+
+// products adds the products of halves of a unit, 16 k each, to the integer sums. The bits are at R3.
+func (k *fusedNEON) products(halves []int) {
+	const x, y, t, plane0, plane1 = 4, 5, 6, 16, 17
+	and := func(d, mask int) { k.p("\tVAND V%d.B16, V%d.B16, V%d.B16", mask, d, d) }
+	or := func(d, s int) { k.p("\tVORR V%d.B16, V%d.B16, V%d.B16", s, d, d) }
+	for v := range 4 {
+		switch k.spread {
+		case "U8":
+			for _, h := range halves {
+				for g := 4 * h; g < 4*h+4; g++ {
+					r := x + g%4
+					k.p("\tFMOVQ %d(R3), F%d", 64*g+16*v, r)
+					k.p("\tVEOR V%d.B16, V%d.B16, V%d.B16", fusedExtra, r, r)
+					k.add(r, v, g)
+				}
+			}
+		case "U4", "Table", "U5", "U6":
+			switch k.spread {
+			case "U5":
+				k.p("\tFMOVQ %d(R3), F%d", 256+16*v, plane0)
+			case "U6":
+				for _, h := range halves {
+					k.p("\tFMOVQ %d(R3), F%d", 256+64*h+16*v, plane0+h)
+				}
+			}
+			for g := range 4 {
+				k.p("\tFMOVQ %d(R3), F%d", 64*g+16*v, x)
+				// The high nibbles first: the low ones take the place of both.
+				for i := len(halves) - 1; i >= 0; i-- {
+					h, r := halves[i], y
+					if h == 1 {
+						k.p("\tVUSHR $4, V%d.B16, V%d.B16", x, r)
+					} else {
+						r = x
+						and(r, fusedMask)
+					}
+					switch k.spread {
+					case "Table":
+						k.p("\tVTBL V%d.B16, [V%d.B16], V%d.B16", r, fusedTable, r)
+					case "U5":
+						k.shifted(t, plane0, g+4*h, 4)
+						and(t, fusedExtra)
+						or(r, t)
+					case "U6":
+						k.shifted(t, plane0+h, 2*g, 4)
+						and(t, fusedExtra)
+						or(r, t)
+					}
+					k.add(r, v, g+4*h)
+				}
+			}
+		case "U2", "U3":
+			if k.spread == "U3" {
+				k.p("\tFMOVQ %d(R3), F%d", 128+16*v, plane1)
+			}
+			for _, h := range halves {
+				k.p("\tFMOVQ %d(R3), F%d", 64*h+16*v, plane0)
+				for g := range 4 {
+					k.shifted(x, plane0, 2*g, 0)
+					and(x, fusedExtra)
+					if k.spread == "U3" {
+						k.shifted(t, plane1, g+4*h, 2)
+						and(t, fusedTable)
+						or(x, t)
+					}
+					k.add(x, v, g+4*h)
+				}
+			}
+		}
+	}
+}
+
+// half loads a vector of scales, in half precision or bfloat16, as float32.
+func (k *fusedNEON) half(d, at, v int) {
+	k.p("\tFMOVD %d(R5), F%d", at+8*v, d)
+	if k.bf16 {
+		k.i(e.SHLL(e.V(d), e.V(d)))
+	} else {
+		k.i(e.FCVTL(e.V(d), e.V(d)))
+	}
+}
+
+// times multiplies register d by four int8 at an address.
+func (k *fusedNEON) times(d int, base string, v int) {
+	const t = 7
+	k.p("\tFMOVS %d(%s), F%d", 4*v, base, t)
+	k.i(e.SXTLB(t, t))
+	k.i(e.SXTLH(t, t))
+	k.i(e.SCVTF(t, t))
+	k.i(e.FMUL(e.V(d), e.V(d), t))
+}
+
+// join brings the integer sums of a block to the float sums.
+func (k *fusedNEON) join(minAt int) {
+	const scale, rowScale, rowSum = 6, 16, 18
+	for i := range k.rows {
+		k.p("\tFMOVS %d(R2), F%d", 4*i, rowScale+i)
+		if k.min {
+			k.p("\tFMOVS %d(R2), F%d", 8*fewSlots+4*i, rowSum+i)
+		}
+	}
+	for v := range 4 {
+		k.half(scale, 0, v)
+		if k.super {
+			k.times(scale, "R9", v)
+		}
+		for i := range k.rows {
+			n := e.V(nInt(i, v))
+			k.i(e.SCVTF(n, n))
+			k.i(e.FMUL(n, n, scale))
+			k.i(e.FMLAElem(e.V(nSum(i, v)), n, e.V(rowScale+i), 0))
+		}
+		if !k.min {
+			continue
+		}
+		k.half(scale, minAt, v)
+		if k.super {
+			k.i(e.FNEG(scale, scale))
+			k.times(scale, "R10", v)
+		}
+		for i := range k.rows {
+			k.i(e.FMLAElem(e.V(nSum(i, v)), scale, e.V(rowSum+i), 0))
+		}
+	}
+}
+
+// fusedTables emits the fused kernels and their table.
+func (f *file) fusedTables(table *strings.Builder) {
+	table.WriteString("\n// fusedNEON holds the kernels that read packed bits, by the form of the panels and rows.\n")
+	fmt.Fprintf(table, "var fusedNEON = map[fusedForm][%d]func(*dotArgs){\n", fusedRowsNEON+1)
+	for _, m := range forms {
+		fmt.Fprintf(table, "\t%s: {", m.key())
+		for rows := 1; rows <= fusedRowsNEON; rows++ {
+			fmt.Fprintf(table, "%d: %s, ", rows, f.fusedNEON(m, rows))
+		}
+		table.WriteString("},\n")
+	}
+	table.WriteString("}\n")
 }
