@@ -1,6 +1,10 @@
 package tune
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tessera-go/tessera/internal/knob"
+)
 
 // Steps returns what is measured, in the order in which it is decided: first how a product is blocked, then what is packed, then
 // what only some shapes or several workers meet. The cases of a step lie around the point where its threshold decides.
@@ -37,7 +41,22 @@ func Steps(workers int) []Step {
 			Step{"jobs-per-worker", []int{2, 4, 8}, []Case{all(f32(300, 300, 300)), all(f32(777, 555, 333))}},
 		)
 	}
+	for i := range steps {
+		steps[i].Values = withDefault(steps[i].Knob, steps[i].Values)
+	}
 	return steps
+}
+
+// withDefault returns the values, and among them the default of the threshold, which the engine may move.
+func withDefault(name string, values []int) []int {
+	all := knob.All()
+	i := slices.IndexFunc(all, func(d *knob.Def) bool { return d.Name == name })
+	if i < 0 || slices.Contains(values, all[i].Default) {
+		return values
+	}
+	values = append(values, all[i].Default)
+	slices.Sort(values)
+	return values
 }
 
 // Select returns the steps for some thresholds, in their order; unknown names are returned too.
