@@ -188,7 +188,7 @@ type engine struct {
 // BF16Mode chooses how products of two bf16 operands are computed.
 type BF16Mode uint8
 
-// Widening multiplies in float32, with the order of sums of the package. Dot uses VDPBF16PS or BFDOT, which add pairs, flush
+// Widening multiplies in float32, with the order of sums of the package. Dot uses VDPBF16PS or BFMMLA, which add pairs, flush
 // subnormals and so differ in the last places. Auto takes the faster one on this processor.
 const (
 	Auto BF16Mode = iota
