@@ -94,6 +94,7 @@ type region struct {
 	task    Task
 	n       int
 	ranges  []jobRange // one for each worker that was wanted
+	claimed []*helper
 	link    *region
 	failure atomic.Pointer[failure]
 	_       [64]byte
@@ -150,6 +151,7 @@ func (p *pool) run(want, n int, task Task) {
 	}
 	r.task, r.n, r.link = task, n, nil
 	r.divide(want + 1)
+	r.claimed = r.claimed[:0]
 	r.pending.Store(int64(want))
 	for worker := 1; worker <= want; worker++ {
 		var h *helper
@@ -161,6 +163,7 @@ func (p *pool) run(want, n int, task Task) {
 			break
 		}
 		active.Add(1)
+		r.claimed = append(r.claimed, h)
 		h.worker = worker
 		h.work.Store(r)
 		if h.parked.Swap(false) {
@@ -171,6 +174,9 @@ func (p *pool) run(want, n int, task Task) {
 
 	start := time.Now()
 	r.loop(0)
+	if r.pending.Load() != 0 {
+		p.release(r)
+	}
 	if r.pending.Load() != 0 {
 		// Helpers are at work. One that ends after the caller has parked has to wake it, so that the next region starts late and
 		// ends late again: the caller looks for the end as long as the region has taken so far.
@@ -214,6 +220,23 @@ func (p *pool) claim() *helper {
 	return h
 }
 
+// release takes back the helpers of a region that have not begun: those that sleep still, or that the system does not let run. Nothing is
+// left for them to do, and the caller would wait for no more than their awakening.
+func (p *pool) release(r *region) {
+	p.mu.Lock()
+	for _, h := range r.claimed {
+		if h.work.CompareAndSwap(r, nil) {
+			active.Add(-1)
+			p.free[h.index/64] |= 1 << (h.index % 64)
+			r.pending.Add(-1)
+		}
+	}
+	p.mu.Unlock()
+}
+
+// begun stands in a helper's work for the region that it is at work for.
+var begun = new(region)
+
 func (h *helper) serve(p *pool) {
 	for {
 		r := h.work.Load()
@@ -226,6 +249,9 @@ func (h *helper) serve(p *pool) {
 					<-h.wake
 				}
 			}
+			continue
+		}
+		if !h.work.CompareAndSwap(r, begun) { // taken back
 			continue
 		}
 		r.loop(h.worker)

@@ -155,3 +155,21 @@ func BenchmarkForkJoin(b *testing.B) {
 		Run(2, 2, task)
 	}
 }
+
+// A region does not wait for a helper that has not begun when nothing is left to do.
+func TestHelperThatDoesNotRun(t *testing.T) {
+	procs(t, 2)
+	var p pool
+	h := &helper{wake: make(chan struct{}, 1)} // which nobody serves
+	p.helpers = append(p.helpers, h)
+	p.free[0] = 1
+	for range 3 {
+		c := &count{hits: make([]atomic.Int32, 50)}
+		p.run(1, 50, c)
+		for i := range c.hits {
+			require.EqualValues(t, 1, c.hits[i].Load())
+		}
+		require.Nil(t, h.work.Load())
+		require.EqualValues(t, 1, p.free[0])
+	}
+}
