@@ -7,8 +7,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/knob"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
@@ -94,8 +96,13 @@ func (t *Clock) prepare(c Case) error {
 	if c.All {
 		threads = t.Workers
 	}
-	if c.Kind == Q4 {
+	switch {
+	case c.Kind == Q4:
 		return t.prepareBlocks(c, threads, floats)
+	case c.Kind == Conv:
+		return t.prepareImage(c, threads, floats)
+	case c.Batch > 1:
+		return t.prepareBatch(c, threads, floats)
 	}
 	fa, fb, fc := floats(c.M*c.K), floats(c.K*c.N), make([]float32, c.M*c.N)
 	a, b := gemm.Of(fa, c.M, c.K), gemm.Of(fb, c.K, c.N)
@@ -160,6 +167,50 @@ func (t *Clock) prepareBlocks(c Case, threads int, floats func(int) []float32) e
 		}
 		r := &qgemm.Run{A: a, LDA: c.K, C: out, LDC: c.N, M: c.M, Threads: threads, Knobs: kn}
 		return func() error { return packed.Mul(context.Background(), r) }, nil
+	}
+	return nil
+}
+
+func (t *Clock) prepareImage(c Case, threads int, floats func(int) []float32) error {
+	s := c.Image
+	if err := s.Check(); err != nil {
+		return err
+	}
+	isa, err := cpuinfo.Pinned()
+	if err != nil {
+		return err
+	}
+	f, err := conv.Pack(s, floats(s.M*s.C/s.Groups*s.KH*s.KW), nil, isa)
+	if err != nil {
+		return err
+	}
+	args := &conv.Args{X: floats(s.N * s.H * s.W * s.C), Y: make([]float32, s.N*s.OH*s.OW*s.M)}
+	t.run = func(knobs map[string]int) (func() error, error) {
+		kn, err := conv.NewKnobs(only("backends/cpu/conv", knobs))
+		if err != nil {
+			return nil, err
+		}
+		p, err := conv.NewPlanWith(f, s, threads, kn)
+		if err != nil {
+			return nil, err
+		}
+		return func() error { p.Run(args); return nil }, nil
+	}
+	return nil
+}
+
+func (t *Clock) prepareBatch(c Case, threads int, floats func(int) []float32) error {
+	a, b, out := floats(c.Batch*c.M*c.K), floats(c.Batch*c.K*c.N), make([]float32, c.Batch*c.M*c.N)
+	batch := gemm.Batch{Dims: [3]int{1, 1, c.Batch}, A: [3]int{0, 0, c.M * c.K}, B: [3]int{0, 0, c.K * c.N}, C: [3]int{0, 0, c.M * c.N}}
+	t.run = func(knobs map[string]int) (func() error, error) {
+		kn, err := gemm.NewKnobs(only("backends/cpu/gemm", knobs))
+		if err != nil {
+			return nil, err
+		}
+		o := &gemm.Options{Threads: threads, Knobs: kn}
+		return func() error {
+			return gemm.MulBatch(gemm.Of(out, c.M, c.N), gemm.Of(a, c.M, c.K), gemm.Of(b, c.K, c.N), batch, o)
+		}, nil
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package tune
 import (
 	"slices"
 
+	"github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/internal/knob"
 )
 
@@ -15,6 +16,17 @@ func Steps(workers int) []Step {
 	bf16 := func(m, n, k int) Case { return Case{Kind: BF16, M: m, N: n, K: k} }
 	q4 := func(m, n, k int) Case { return Case{Kind: Q4, M: m, N: n, K: k} }
 	all := func(c Case) Case { c.All = true; return c }
+	batch := func(n, size int) Case { return Case{Kind: F32, M: size, N: size, K: size, Batch: n, All: true} }
+	image := func(size, in, out, kernel int) Case {
+		pad := kernel / 2
+		return Case{Kind: Conv, Image: conv.Spec{N: 1, H: size, W: size, C: in, M: out, KH: kernel, KW: kernel, SH: 1, SW: 1, DH: 1, DW: 1,
+			Top: pad, Left: pad, OH: size, OW: size, Groups: 1}}
+	}
+	depthwise := func(size, channels int) Case {
+		c := image(size, channels, channels, 3)
+		c.Image.Groups = channels
+		return c
+	}
 
 	blocks := []Case{f32(512, 512, 512), f32(256, 1024, 1536)}
 	steps := []Step{
@@ -34,10 +46,21 @@ func Steps(workers int) []Step {
 		{"q-chunk-dot", []int{256, 512, 1024, 2048}, []Case{q4(6, 1024, 2048), q4(32, 1024, 2048)}},
 		{"q-chunk-tiles", []int{256, 512, 1024, 2048}, []Case{q4(6, 1024, 2048), q4(64, 1024, 2048)}},
 	}
+	steps = append(steps,
+		Step{"b-in-place-bytes", []int{0, 12 << 10, 24 << 10, 40 << 10}, []Case{plain(128, 64, 40), plain(256, 64, 80), plain(256, 96, 96)}},
+		Step{"conv-scratch-floats", []int{32 << 10, 96 << 10, 192 << 10}, []Case{image(56, 64, 64, 5), image(112, 16, 64, 5)}},
+		Step{"conv-panel-floats", []int{80 << 10, 160 << 10, 320 << 10}, []Case{image(28, 128, 256, 5), image(14, 512, 512, 1)}},
+	)
 	if workers > 1 {
 		steps = append(steps,
 			Step{"macs-per-worker", []int{100_000, 200_000, 400_000, 800_000, 1_600_000},
 				[]Case{all(f32(32, 128, 64)), all(f32(48, 192, 96)), all(f32(64, 256, 128))}},
+			Step{"batch-jobs", []int{1, 2, 4, 16}, []Case{batch(workers, 96), batch(3*workers, 96), batch(3*workers, 256)}},
+			Step{"batch-macs", []int{100_000, 800_000, 3_200_000, 25_600_000}, []Case{batch(workers, 64), batch(workers, 128), batch(workers, 256)}},
+			Step{"conv-jobs-per-worker", []int{2, 4, 8}, []Case{all(image(56, 64, 64, 5)), all(image(28, 128, 128, 1))}},
+			Step{"conv-job-macs", []int{1 << 18, 1 << 20, 1 << 22}, []Case{all(image(14, 64, 64, 5)), all(image(28, 64, 64, 1))}},
+			Step{"conv-depthwise-macs", []int{50_000, 200_000, 800_000}, []Case{all(depthwise(28, 96)), all(depthwise(56, 64))}},
+			Step{"q-quant-job", []int{4 << 10, 16 << 10, 64 << 10}, []Case{all(q4(32, 512, 1024)), all(q4(128, 256, 1024))}},
 			Step{"jobs-per-worker", []int{2, 4, 8}, []Case{all(f32(300, 300, 300)), all(f32(777, 555, 333))}},
 		)
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/internal/knob"
 )
 
@@ -26,20 +27,33 @@ type Case struct {
 	Plain   bool // the weights are packed in each call, not once
 	ColA    bool // A is column-major
 	All     bool // on all processors, else on one
+	Batch   int  // products with weights of their own, 0 for one
+
+	Image conv.Spec // of a convolution, instead of M, N and K
 }
 
 // Kind says what is multiplied.
 type Kind string
 
-// The kinds: f32 by f32, f32 by bf16 weights, f32 by weights in blocks of 32 with 4 bits.
+// The kinds: f32 by f32, f32 by bf16 weights, f32 by weights in blocks of 32 with 4 bits; and f32 convolutions.
 const (
 	F32  Kind = "f32"
 	BF16 Kind = "bf16"
 	Q4   Kind = "q4_0"
+	Conv Kind = "conv"
 )
 
 func (c Case) String() string {
 	s := fmt.Sprintf("%s %dx%dx%d", c.Kind, c.M, c.N, c.K)
+	if i := c.Image; c.Kind == Conv {
+		s = fmt.Sprintf("conv %dx%dx%d to %d channels, %dx%d", i.H, i.W, i.C, i.M, i.KH, i.KW)
+		if i.Depthwise() {
+			s += " depthwise"
+		}
+	}
+	if c.Batch > 1 {
+		s += fmt.Sprintf(" batch of %d", c.Batch)
+	}
 	if c.Plain {
 		s += " plain"
 	}

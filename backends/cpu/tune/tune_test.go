@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/internal/knob"
 )
 
@@ -194,7 +195,8 @@ func TestClock(t *testing.T) {
 	defer clock.Close()
 	for _, c := range []Case{
 		{Kind: F32, M: 20, N: 40, K: 30}, {Kind: F32, M: 20, N: 40, K: 30, Plain: true}, {Kind: F32, M: 20, N: 40, K: 30, ColA: true},
-		{Kind: BF16, M: 3, N: 40, K: 30}, {Kind: Q4, M: 3, N: 40, K: 64, All: true},
+		{Kind: BF16, M: 3, N: 40, K: 30}, {Kind: Q4, M: 3, N: 40, K: 64, All: true}, {Kind: F32, M: 8, N: 9, K: 10, Batch: 5, All: true},
+		{Kind: Conv, Image: conv.Spec{N: 1, H: 9, W: 8, C: 4, M: 6, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 9, OW: 8, Groups: 1}},
 	} {
 		for _, knobs := range []map[string]int{nil, {"kc-max": 16, "kc-min": 16, "low-rows": 0, "q-few-rows": 0}} {
 			d, err := clock.Time(ctx, c, knobs)
@@ -205,6 +207,8 @@ func TestClock(t *testing.T) {
 	}
 	_, err := clock.Time(ctx, Case{Kind: "s3", M: 1, N: 1, K: 1}, nil)
 	require.ErrorContains(t, err, "no products of s3")
+	_, err = clock.Time(ctx, Case{Kind: Conv}, nil)
+	require.Error(t, err, "a convolution without a size")
 	_, err = clock.Time(ctx, small, map[string]int{"kc-max": 1})
 	require.ErrorContains(t, err, "kc-max is 1")
 
