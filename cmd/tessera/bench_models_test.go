@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,4 +93,42 @@ func TestBenchSwapEncoder(t *testing.T) {
 	require.Contains(t, seen["xdna2:rows=1"].Agreement, "2 lines")
 	require.Positive(t, seen["xdna2:rows=1"].Dispatches)
 	require.EqualValues(t, 1, seen["xdna2:rows=1"].Configurations)
+}
+
+// TestInspectExplainsEveryNode: each node has a reason in words; a product, wherever it runs, has one with figures, and so has its refusal by an array.
+func TestInspectExplainsEveryNode(t *testing.T) {
+	for _, backend := range []string{"cpu", "xdna", "xdna2", "aie"} {
+		for name, model := range map[string]string{"embedded": "", "bert": randomModel(t, "bert"), "digits": filepath.Join(shared.Root(), "models", "cnn", "digits.onnx")} {
+			args := []string{"inspect", "--json", "--backend", backend}
+			if model != "" {
+				args = append(args, model)
+			}
+			out, _, err := call(t, args...)
+			require.NoError(t, err)
+			var in inspection
+			require.NoError(t, json.Unmarshal([]byte(out), &in))
+			require.NotEmpty(t, in.Nodes)
+			if name == "embedded" {
+				require.Len(t, in.At, 1)
+				require.Equal(t, 1, in.At[0].Sizes["tokens"])
+				in.Nodes = append(in.Nodes, in.At[0].Nodes...)
+			}
+			for _, n := range in.Nodes {
+				what := fmt.Sprintf("%s on %s: %s (%s): %q", name, backend, n.Name, n.Op, n.Reason)
+				require.NotEmpty(t, n.Reason, what)
+				if n.Backend == "view" {
+					continue
+				}
+				require.Positive(t, n.Bytes, what)
+				if n.Op != "matmul" && n.Op != "conv" {
+					continue
+				}
+				require.Positive(t, n.Flops, what)
+				if backend != "cpu" {
+					require.Regexp(t, `[0-9.]+ ?(us|µs|ms).*|[0-9]+ %`, n.Reason, what)
+					require.Contains(t, n.Reason, "useful work", what)
+				}
+			}
+		}
+	}
 }
