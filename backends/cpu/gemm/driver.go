@@ -10,8 +10,10 @@ import (
 // product is one matrix product on its way: what the caller asked for, how it is cut, and where the packed parts lie. It lives
 // in a Workspace, so that a call allocates nothing.
 type product struct {
+	engine    engine // of the last call, and what it was chosen by
+	engineKey engineKey
+
 	kern *kernel
-	pack format // of B, when this call packs it
 	kn   *knobs
 	vec  *vecOps
 
@@ -403,8 +405,11 @@ func (p *product) panelBytes() int {
 func (p *product) compute(worker, job int) {
 	kern := p.kern
 	nr, kr := kern.b.nr, kern.a.kr
-	s0, s1 := split(p.strips, p.gm, job/p.gn), split(p.strips, p.gm, job/p.gn+1)
-	p0, p1 := p.bl.panelsOf(p.panels, p.gn, job%p.gn), p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)
+	s0, s1, p0, p1 := 0, p.strips, 0, p.panels
+	if p.gm*p.gn > 1 {
+		s0, s1 = split(p.strips, p.gm, job/p.gn), split(p.strips, p.gm, job/p.gn+1)
+		p0, p1 = p.bl.panelsOf(p.panels, p.gn, job%p.gn), p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)
+	}
 	args := &p.workers[worker].args
 	tail := nr
 	if p1 == p.panels {

@@ -142,10 +142,6 @@ func multiply(x *call, o *Options) error {
 	if x.pb != nil {
 		f = x.pb.f
 	}
-	e, err := engineFor(isa, x.a.typ, x.b.typ, f, opt.BF16)
-	if err != nil {
-		return err
-	}
 	w := opt.Workspace
 	if w == nil {
 		w = takeWorkspace()
@@ -156,6 +152,14 @@ func multiply(x *call, o *Options) error {
 		defer w.busy.Unlock()
 	}
 	p := &w.prod
+	if key := (engineKey{isa, x.a.typ, x.b.typ, f, opt.BF16}); p.engineKey != key {
+		e, err := engineFor(isa, x.a.typ, x.b.typ, f, opt.BF16)
+		if err != nil {
+			return err
+		}
+		p.engine, p.engineKey = e, key
+	}
+	e := &p.engine
 	p.kn, p.vec = kn, vecFor(isa)
 	p.kern = e.main
 	p.widen = false

@@ -185,6 +185,14 @@ type engine struct {
 	low  *kernel // for few rows; reads pack
 }
 
+// engineKey is what an engine is chosen by.
+type engineKey struct {
+	isa  cpuinfo.ISA
+	a, b Type
+	f    format
+	mode BF16Mode
+}
+
 // BF16Mode chooses how products of two bf16 operands are computed.
 type BF16Mode uint8
 
