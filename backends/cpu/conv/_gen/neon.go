@@ -41,54 +41,56 @@ func (f *neonFile) argument(r, offset int) {
 
 func (f *neonFile) zero(r int) { f.p("VEOR V%d.B16, V%d.B16, V%d.B16", r, r, r) }
 
-// activate applies the mode to sums, and the limits. Registers 0 to 6 are free.
-func (f *neonFile) activate(sums []int, p, q, mode, s, t, lo, hi int) {
-	line := func() { // 0 and 1 times and plus
+// activate applies the mode to sums, and the limits. Six registers from base on are free; tag tells apart the labels of a function.
+func (f *neonFile) activate(sums []int, base int, tag string, p, q, mode, s, t, lo, hi int) {
+	a, b, x, zero, one, mask := base, base+1, base+2, base+3, base+4, base+5
+	X := e.V(x)
+	line := func() { // a and b times and plus
 		for _, r := range sums {
-			f.p("VMOV V1.B16, V2.B16")
-			f.i(e.FMLA(2, e.V(r), 0))
-			f.p("VMOV V2.B16, V%d.B16", r)
+			f.p("VMOV V%d.B16, V%d.B16", b, x)
+			f.i(e.FMLA(X, e.V(r), e.V(a)))
+			f.p("VMOV V%d.B16, V%d.B16", x, r)
 		}
 	}
 	f.p("MOVD %d(R0), R2", mode)
-	f.p("CBZ R2, limit")
-	f.argument(0, p)
-	f.argument(1, q)
-	f.zero(3)
+	f.p("CBZ R2, limit%s", tag)
+	f.argument(a, p)
+	f.argument(b, q)
+	f.zero(zero)
 	f.p("CMP $%d, R2", modeLinear)
-	f.p("BEQ line")
+	f.p("BEQ line%s", tag)
 	f.p("CMP $%d, R2", modeLeaky)
-	f.p("BEQ leaky")
-	f.p("FMOVS $1.0, F4")
-	f.p("VDUP V4.S[0], V4.S4")
+	f.p("BEQ leaky%s", tag)
+	f.p("FMOVS $1.0, F%d", one)
+	f.p("VDUP V%d.S[0], V%d.S4", one, one)
 	for _, r := range sums {
-		f.p("VMOV V1.B16, V2.B16")
-		f.i(e.FMLA(2, e.V(r), 0))
-		f.i(e.FMAX(2, 2, 3))
-		f.i(e.FMIN(2, 2, 4))
-		f.i(e.FCMEQ(5, 2, 3))
-		f.i(e.FMUL(e.V(r), e.V(r), 2))
-		f.p("VBIT V5.B16, V3.B16, V%d.B16", r) // 0 where the factor is, of infinity too
+		f.p("VMOV V%d.B16, V%d.B16", b, x)
+		f.i(e.FMLA(X, e.V(r), e.V(a)))
+		f.i(e.FMAX(X, X, e.V(zero)))
+		f.i(e.FMIN(X, X, e.V(one)))
+		f.i(e.FCMEQ(e.V(mask), X, e.V(zero)))
+		f.i(e.FMUL(e.V(r), e.V(r), X))
+		f.p("VBIT V%d.B16, V%d.B16, V%d.B16", mask, zero, r) // 0 where the factor is, of infinity too
 	}
 	f.p("CMP $%d, R2", modeAffine)
-	f.p("BNE limit")
-	f.argument(0, s)
-	f.argument(1, t)
-	f.label("line")
+	f.p("BNE limit%s", tag)
+	f.argument(a, s)
+	f.argument(b, t)
+	f.label("line" + tag)
 	line()
-	f.p("B limit")
-	f.label("leaky")
+	f.p("B limit%s", tag)
+	f.label("leaky" + tag)
 	for _, r := range sums {
-		f.i(e.FMUL(2, e.V(r), 0))
-		f.i(e.FCMGT(5, 3, e.V(r)))
-		f.p("VBIT V5.B16, V2.B16, V%d.B16", r)
+		f.i(e.FMUL(X, e.V(r), e.V(a)))
+		f.i(e.FCMGT(e.V(mask), e.V(zero), e.V(r)))
+		f.p("VBIT V%d.B16, V%d.B16, V%d.B16", mask, x, r)
 	}
-	f.label("limit")
-	f.argument(0, lo)
-	f.argument(1, hi)
+	f.label("limit" + tag)
+	f.argument(a, lo)
+	f.argument(b, hi)
 	for _, r := range sums {
-		f.i(e.FMAX(e.V(r), e.V(r), 0))
-		f.i(e.FMIN(e.V(r), e.V(r), 1))
+		f.i(e.FMAX(e.V(r), e.V(r), e.V(a)))
+		f.i(e.FMIN(e.V(r), e.V(r), e.V(b)))
 	}
 }
 
@@ -215,7 +217,7 @@ func (f *neonFile) tile(k element, h int) {
 		}
 	}
 	f.label("activate")
-	f.activate(sums, oP, oQ, oMode, oS, oT, oLo, oHi)
+	f.activate(sums, 0, "", oP, oQ, oMode, oS, oT, oLo, oHi)
 	f.label("store")
 	f.p("MOVD %d(R0), R1", oC)
 	f.p("MOVD %d(R0), R2", oLDC)
@@ -286,7 +288,7 @@ func (f *neonFile) strip(op string, h int) {
 			f.i(e.FADD(e.V(r), e.V(r), 7))
 		}
 	}
-	f.activate(sums, sP, sQ, sMode, sS, sT, sLo, sHi)
+	f.activate(sums, 0, "", sP, sQ, sMode, sS, sT, sLo, sHi)
 	f.p("MOVD %d(R0), R1", sC)
 	f.p("ADD R3, R1")
 	f.p("MOVD %d(R0), R2", sLDC)
@@ -364,7 +366,7 @@ func (f *neonFile) row(k, stride, h int) {
 	for _, r := range sums {
 		f.i(e.FADD(e.V(r), e.V(r), 0))
 	}
-	f.activate(sums, rP, rQ, rMode, rS, rT, rLo, rHi)
+	f.activate(sums, 0, "", rP, rQ, rMode, rS, rT, rLo, rHi)
 	f.p("MOVD %d(R0), R2", rLDC)
 	f.p("MUL R2, R11, R4")
 	f.p("MOVD %d(R0), R1", rC)
@@ -432,4 +434,14 @@ func neon(dir string) {
 	}
 	tables += "\n// rowMulNEON are the kernels by taps of a row, stride and pixels at a time.\nvar rowMulNEON = map[[3]int]func(*row){\n" + entries + "}\n"
 	f.write(dir, "strip_neon_arm64", tables)
+	f = &neonFile{}
+	for _, t := range []int{4, 6} {
+		f.winogradInput(t)
+		f.winogradOutput(t)
+	}
+	for _, t := range []int{6, 8} {
+		f.lineInput(t)
+		f.lineOutput(t)
+	}
+	f.write(dir, "winograd_neon_arm64", "")
 }
