@@ -138,8 +138,13 @@ func TestTuneMeasures(t *testing.T) {
 	require.NoError(t, err)
 	var got tuneResult
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
-	require.Contains(t, []int{0, 4, 8, 16, 32}, got.Knobs["q-few-rows"])
-	require.Len(t, got.Choices[0].Candidates, 4)
+	var tried []int
+	for _, c := range got.Choices[0].Candidates {
+		require.Positive(t, c.Ratio)
+		tried = append(tried, c.Value)
+	}
+	require.Greater(t, len(tried), 1)
+	require.Contains(t, tried, got.Knobs["q-few-rows"])
 	require.Positive(t, got.Seconds)
 }
 
