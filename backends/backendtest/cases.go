@@ -289,6 +289,10 @@ func (b *builder) attentions() {
 		b.add(attention.SDPA{Causal: true}, bound{Scale: 4e-6}, arg(tensor.F32, normal, 4, m, 8), arg(tensor.F32, normal, 2, 200, 8), arg(tensor.F32, spoiled(9), 2, 200, 8),
 			Arg{}, arg(tensor.I32, smallInt(18), m)).Lone = true
 	}
+	for _, m := range []int{1, 5, 40} { // a cache of blocks
+		q, k, v := arg(tensor.F32, normal, 4, m, 64), arg(tensor.Q8_0, normal, 2, 140, 64), arg(tensor.Q8_0, normal, 2, 140, 32)
+		b.add(attention.SDPA{Causal: true}, bound{Scale: 4e-6}, q, k, v, Arg{}, arg(tensor.I32, smallInt(140), m))
+	}
 	b.add(attention.SDPA{}, bound{Scale: 4e-6}, arg(tensor.F32, scaled(0, 40), 2, 5, 8), arg(tensor.F32, scaled(0, 40), 2, 300, 8), arg(tensor.F32, normal, 2, 300, 8)).Lone = true
 }
 
@@ -435,6 +439,8 @@ func (b *builder) rows() {
 		b.add(shape.SetRows{Axis: 1}, exactly, arg(pair[0], normal, 2, 9, 20), arg(pair[1], normal, 2, 4, 20), arg(tensor.I32, distinct(9), 4))
 	}
 	b.add(shape.SetRows{}, exactly, arg(tensor.F32, normal, 9, 6), arg(tensor.F32, normal, 4, 6), arg(tensor.I32, values(3, 5, 3, 3))) // the last wins
+	b.add(shape.SetRows{}, exactly, arg(tensor.Q8_0, normal, 9, 64), arg(tensor.F32, normal, 4, 64), arg(tensor.I32, distinct(9), 4))
+	b.add(shape.SetRows{Axis: 1}, exactly, arg(tensor.Q8_0, normal, 2, 9, 32), arg(tensor.F16, normal, 2, 4, 32), arg(tensor.I64, distinct(9), 4))
 }
 
 // product is the bound of products: 2 K eps times the sum of absolute products, and what narrowing costs.

@@ -40,6 +40,27 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// What the templates of newer families are made of.
+func TestConstructs(t *testing.T) {
+	for source, want := range map[string]string{
+		"{%- set ns = namespace(last=0) %}{%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}{{ ns.last }}": "3",
+		"{% for m in messages[::-1] %}{{ m.role[0] }}{% if not loop.last %}-{% endif %}{% endfor %}":                                                                "u-a-u-s",
+		"{{ (messages | selectattr('role', 'equalto', 'user') | list) | length }}":                                                                                  "2",
+		"{{ '<think>\nhm\n</think>\n\nyes'.split('</think>')[-1].lstrip('\n') }}":                                                                                   "yes",
+		"{% if tools is none and not custom is defined and messages[0].content is string %}plain{% endif %}":                                                        "plain",
+		"{{ 'a' if messages[1].content.startswith('Hel') and 'tool_calls' not in messages[1] else 'b' }}":                                                           "a",
+		"{{ messages[0] | tojson }}":                                   `{"content": "Be brief.", "role": "system"}`,
+		"{{ strftime_now('%Y') | length }}":                            "4",
+		"{% set messages = messages[1:] -%}\n {{ messages | length }}": "3",
+	} {
+		tmpl, err := Parse(source, "<s>", "</s>")
+		require.NoError(t, err, source)
+		got, err := tmpl.Render(conversation, true, nil)
+		require.NoError(t, err, source)
+		require.Equal(t, want, got, source)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	_, err := Parse("{% for x in %}", "", "")
 	require.ErrorIs(t, err, ErrTemplate)
