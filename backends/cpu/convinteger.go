@@ -27,6 +27,8 @@ type intConvKernel struct {
 	bias     int
 	residual int
 	plan     *engine.Plan
+	constant bool // the filter
+	threads  int
 	args     engine.Args
 	x, y, r  convImage
 	bytes    []uint8 // of the image, where floats are made of them
@@ -47,7 +49,7 @@ func intConvKernelFor(b *Backend, c ops.Call, op conv.Conv, s engine.Spec) kerne
 	if c.In[1].DType == tensor.I8 {
 		wlo, whi = -128, 127
 	}
-	if !c.Const[1] || op.XZero < lo || op.XZero > hi || op.WZero < wlo || op.WZero > whi || y != tensor.I32 && y != tensor.F32 && !byteImage(y) {
+	if op.XZero < lo || op.XZero > hi || op.WZero < wlo || op.WZero > whi || y != tensor.I32 && y != tensor.F32 && !byteImage(y) {
 		return nil
 	}
 	if y == tensor.I32 && (op.Epilogue != matmul.Epilogue{}) { // its results would be rounded to integers
@@ -74,29 +76,18 @@ type intFilterKey struct {
 func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
 	k.in, k.out = n.In, n.Out[0]
 	k.colScale, k.bias, k.residual, _ = k.op.Operands()
-	c := part.Values[n.In[1]].Const
-	s := k.spec
-	s.N, s.H, s.W, s.OH, s.OW = 1, 1, 1, 1, 1
-	form, err := c.Prepare(intFilterKey{k.isa, s, k.op.WZero}, func() (any, error) {
-		w := c.Tensor.Ints()
-		if s.Type == engine.F32 {
-			floats := make([]float32, len(w))
-			for i, v := range w {
-				floats[i] = float32(int32(v) - k.op.WZero)
-			}
-			return engine.Pack(s, floats, nil, k.isa)
+	k.threads = e.threads
+	if c := part.Values[n.In[1]].Const; c != nil {
+		s := k.spec
+		s.N, s.H, s.W, s.OH, s.OW = 1, 1, 1, 1, 1
+		form, err := c.Prepare(intFilterKey{k.isa, s, k.op.WZero}, func() (any, error) { return k.pack(s, &c.Tensor) })
+		if err != nil {
+			return err
 		}
-		small := make([]int16, len(w))
-		for i, v := range w {
-			small[i] = int16(int32(v) - k.op.WZero)
+		if k.plan, err = engine.NewPlan(form.(*engine.Filter), k.spec, e.threads); err != nil {
+			return err
 		}
-		return engine.PackInt(s, small, k.isa)
-	})
-	if err != nil {
-		return err
-	}
-	if k.plan, err = engine.NewPlan(form.(*engine.Filter), k.spec, e.threads); err != nil {
-		return err
+		k.constant = true
 	}
 	k.args.Act, k.args.Stop = engine.NoAct, e.stopped
 	y := part.Values[k.out].Spec.DType
@@ -126,6 +117,23 @@ func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 		k.args.Load = func(dst []float32, i int) { engine.Widen(dst, k.bytes[i:i+len(dst)], signed, k.op.XZero, k.isa) }
 	}
 	return nil
+}
+
+// pack packs a filter.
+func (k *intConvKernel) pack(s engine.Spec, t *tensor.Tensor) (*engine.Filter, error) {
+	w := t.Ints()
+	if s.Type == engine.F32 {
+		floats := make([]float32, len(w))
+		for i, v := range w {
+			floats[i] = float32(int32(v) - k.op.WZero)
+		}
+		return engine.Pack(s, floats, nil, k.isa)
+	}
+	small := make([]int16, len(w))
+	for i, v := range w {
+		small[i] = int16(int32(v) - k.op.WZero)
+	}
+	return engine.PackInt(s, small, k.isa)
 }
 
 // finish says what happens to the sums: in registers what the engine can do, the rest by pixel.
@@ -181,6 +189,16 @@ func rawBytes(t *tensor.Tensor) []byte {
 }
 
 func (k *intConvKernel) run(e *env, frame []tensor.Tensor) error {
+	if !k.constant {
+		f, err := k.pack(k.spec, &frame[k.in[1]])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if k.plan, err = engine.NewPlan(f, k.spec, k.threads); err != nil {
+			return err
+		}
+	}
 	a, l := &k.args, k.op.Layout
 	x := k.x.read(e, l, &frame[k.in[0]])
 	out := last(l, frame[k.out])

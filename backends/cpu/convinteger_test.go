@@ -75,7 +75,10 @@ func TestIntegerConvKernels(t *testing.T) {
 									in = append(in, randomTensor(rng, tensor.F32, out[0].Shape()...))
 								}
 							}
-							t.Run(fmt.Sprint(n, layout, spatial, groups, xd, wd, yd), func(t *testing.T) { againstReference(t, op, tol, 1, in...) })
+							t.Run(fmt.Sprint(n, layout, spatial, groups, xd, wd, yd), func(t *testing.T) {
+								againstReference(t, op, tol, 1, in...)
+								againstReference(t, op, tol, 99, in...) // the filter is no constant
+							})
 						}
 					}
 				}

@@ -136,7 +136,7 @@ func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok b
 	}
 	// What the epilogue cannot take along: scales that are not known when the filter is packed.
 	_, colScale, _, residual, _ := matmul.Op{Epilogue: e}.Operands()
-	if colScale >= 0 && !c.Const[colScale] || residual >= 0 && c.In[residual].DType != tensor.F32 {
+	if colScale >= 0 && !c.Const[colScale] && !byteImage(x.DType) || residual >= 0 && c.In[residual].DType != tensor.F32 {
 		return
 	}
 	return s, l, e, true
