@@ -274,6 +274,14 @@ func (l *layouter) convert(n *node) bool {
 		return true
 	}
 	switch op := n.op.(type) {
+	case ops.Ranged: // by element, all of one shape
+		if slices.ContainsFunc(n.in, func(v int) bool { _, ok := l.twin[v]; return ok }) {
+			in := make([]int, len(n.in))
+			for i, v := range n.in {
+				in[i] = l.last(v)
+			}
+			return emit(op, in...)
+		}
 	case conv.Conv:
 		if op.Layout == conv.ChannelsFirst {
 			_, _, residual, _ := op.Operands()

@@ -33,6 +33,13 @@ type Viewer interface {
 	View(in tensor.Tensor) (tensor.Tensor, error)
 }
 
+// Ranged is an op whose only output is computed element by element, from the elements at the same places of inputs of its shape. Range
+// computes elements from to to-1 of operands that lie in row-major order. A backend that has no kernel for the op computes ranges at once.
+type Ranged interface {
+	Op
+	Range(out, in []tensor.Tensor, from, to int)
+}
+
 // Updater is an op whose output 0 is the memory of input 0, changed in place (a KV cache that gets new rows).
 type Updater interface {
 	Op

@@ -128,6 +128,7 @@ type referenceKernel struct {
 	in, out []int
 	ins     []tensor.Tensor
 	outs    []tensor.Tensor
+	ranged  ops.Ranged
 }
 
 func (k *referenceKernel) bind(_ context.Context, _ *env, _ *ops.Part, n *ops.Node) error {
@@ -136,7 +137,7 @@ func (k *referenceKernel) bind(_ context.Context, _ *env, _ *ops.Part, n *ops.No
 	return nil
 }
 
-func (k *referenceKernel) run(_ *env, frame []tensor.Tensor) error {
+func (k *referenceKernel) run(e *env, frame []tensor.Tensor) error {
 	for i, v := range k.in {
 		if v >= 0 {
 			k.ins[i] = frame[v]
@@ -145,7 +146,28 @@ func (k *referenceKernel) run(_ *env, frame []tensor.Tensor) error {
 	for i, v := range k.out {
 		k.outs[i] = frame[v]
 	}
-	return k.op.Reference(k.outs, k.ins)
+	r, ok := k.op.(ops.Ranged)
+	if !ok {
+		return k.op.Reference(k.outs, k.ins)
+	}
+	for i := range k.ins {
+		ok = ok && k.ins[i].IsContiguous()
+	}
+	if !ok || !k.outs[0].IsContiguous() {
+		return k.op.Reference(k.outs, k.ins)
+	}
+	k.ranged = r
+	par.Run(e.threads, (k.outs[0].Elems()+rangeLength-1)/rangeLength, k)
+	return nil
+}
+
+// rangeLength is how many elements of an ops.Ranged are computed at a time: tens of microseconds.
+const rangeLength = 1 << 14
+
+// Do computes a piece of an ops.Ranged.
+func (k *referenceKernel) Do(_, piece int) {
+	from := piece * rangeLength
+	k.ranged.Range(k.outs, k.ins, from, min(from+rangeLength, k.outs[0].Elems()))
 }
 
 // first returns the address of a tensor's first element, or a dummy for an empty tensor.

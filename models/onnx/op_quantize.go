@@ -102,6 +102,11 @@ func (c *call) quantize(x, scale, zero *value, to ElemType) *value {
 		x = c.binary(elementwise.Div, x, c.cast(c.spread(scale, x), x.spec.DType))
 		return c.toFloat8(x, to, c.attrBool("saturate", true))
 	}
+	if s, ok := c.stepOf(scale, zero, to); ok && x.spec.DType == tensor.F32 {
+		y := c.emit(toBytes{s}, x)
+		y.elem = to
+		return y
+	}
 	lo, hi := c.limits(to)
 	if x.spec.DType == tensor.I32 {
 		x = c.cast(x, tensor.F32)
@@ -126,6 +131,9 @@ func (c *call) quantize(x, scale, zero *value, to ElemType) *value {
 // dequantize is (x - zero) * scale.
 func (c *call) dequantize(x, scale, zero *value) *value {
 	d := scale.spec.DType
+	if s, ok := c.stepOf(scale, zero, x.elem); ok {
+		return c.emit(fromBytes{s}, x)
+	}
 	s := c.spread(scale, x)
 	if isFloat8(x.elem) {
 		return c.cast(c.binary(elementwise.Mul, c.fromFloat8(x), c.cast(s, tensor.F32)), d)

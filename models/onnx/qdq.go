@@ -163,20 +163,40 @@ func (q *qdqPass) fuse(n *Node) *Node {
 	}
 	from := y.in
 	op := q.producer[from]
-	if op != nil && op.Op == "Relu" && op.Domain == "" && q.uses[from] == 1 {
-		// Zero is the lowest number that the bytes have, so that saturation does what the Relu would.
-		if lowest := map[ElemType]float64{Uint8: 0, Int8: -128}[y.elem]; y.zeros[0] != lowest {
-			return nil
-		}
+	relu := op != nil && op.Op == "Relu" && op.Domain == "" && q.uses[from] == 1
+	if relu {
 		from = op.In[0]
 		op = q.producer[from]
 	}
-	if op == nil || op.Domain != "" || q.uses[from] != 1 || len(op.In) < 2 {
+	if op == nil || op.Domain != "" || q.uses[from] != 1 || len(op.In) == 0 {
+		return nil
+	}
+	if moves[op.Op] && !relu {
+		return q.move(op, &y, n)
+	}
+	if len(op.In) < 2 {
 		return nil
 	}
 	x, ok := q.linearOf(q.producer[op.In[0]], "DequantizeLinear")
 	if !ok || !x.bytes() || x.channels != 1 {
 		return nil
+	}
+	if op.Op == "Add" {
+		b, ok := q.linearOf(q.producer[op.In[1]], "DequantizeLinear")
+		if !ok || !b.bytes() || b.channels != 1 {
+			return nil
+		}
+		by := &Node{Name: op.Name, Domain: innerDomain, Op: "Add", Out: n.Out, In: []string{x.in, b.in, x.scale, x.zero, b.scale, b.zero, y.scale, y.zero}}
+		if relu {
+			by.Attrs = []Attr{IntAttr("relu", 1)}
+		}
+		return by
+	}
+	if relu {
+		// Zero is the lowest number that the bytes have, so that saturation does what the Relu would.
+		if lowest := map[ElemType]float64{Uint8: 0, Int8: -128}[y.elem]; y.zeros[0] != lowest {
+			return nil
+		}
 	}
 	w, ok := q.linearOf(q.producer[op.In[1]], "DequantizeLinear")
 	if !ok || !w.bytes() {
@@ -209,6 +229,18 @@ func (q *qdqPass) fuse(n *Node) *Node {
 		return nil
 	}
 	return by
+}
+
+// moves are operators that give elements of their first input as they are.
+var moves = map[string]bool{"Reshape": true, "Flatten": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true}
+
+// move returns the operator on bytes, if they stand for the same numbers before and after it.
+func (q *qdqPass) move(op *Node, y *linear, n *Node) *Node {
+	x, ok := q.linearOf(q.producer[op.In[0]], "DequantizeLinear")
+	if !ok || x.elem != y.elem || x.channels != 1 || x.scales[0] != y.scales[0] || x.zeros[0] != y.zeros[0] || len(op.Out) != 1 {
+		return nil
+	}
+	return &Node{Name: op.Name, Op: op.Op, Out: n.Out, In: append([]string{x.in}, op.In[1:]...), Attrs: op.Attrs}
 }
 
 // gemm completes a QLinearMatMul that stands for a Gemm, whose weights it may have to transpose.

@@ -13,18 +13,18 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// quantizer writes a model as quantizers of float models do: every operator between DequantizeLinear and QuantizeLinear.
-type quantizer struct {
+// quantizedModel writes a model as quantizers of float models do: every operator between DequantizeLinear and QuantizeLinear.
+type quantizedModel struct {
 	g   *Graph
 	rng *rand.Rand
 }
 
-func (q *quantizer) init(name string, t tensor.Tensor) string {
+func (q *quantizedModel) init(name string, t tensor.Tensor) string {
 	q.g.Inits = append(q.g.Inits, NewTensor(name, t))
 	return name
 }
 
-func (q *quantizer) node(op, out string, attrs []Attr, in ...string) string {
+func (q *quantizedModel) node(op, out string, attrs []Attr, in ...string) string {
 	q.g.Nodes = append(q.g.Nodes, &Node{Op: op, Name: out, In: in, Out: []string{out}, Attrs: attrs})
 	return out
 }
@@ -36,7 +36,7 @@ func byteScalar(d tensor.DType, v int) tensor.Tensor {
 }
 
 // activation quantizes and dequantizes a value.
-func (q *quantizer) activation(name string, d tensor.DType, scale float32, zero int) string {
+func (q *quantizedModel) activation(name string, d tensor.DType, scale float32, zero int) string {
 	q.init(name+"_s", tensor.Of([]float32{scale}))
 	q.init(name+"_z", byteScalar(d, zero))
 	q.node("QuantizeLinear", name+"_q", nil, name, name+"_s", name+"_z")
@@ -44,7 +44,7 @@ func (q *quantizer) activation(name string, d tensor.DType, scale float32, zero 
 }
 
 // weights are bytes with a scale for each channel of an axis.
-func (q *quantizer) weights(name string, d tensor.DType, axis int, dims ...int) string {
+func (q *quantizedModel) weights(name string, d tensor.DType, axis int, dims ...int) string {
 	w := tensor.New(d, dims...)
 	for i := range w.Raw() {
 		w.Raw()[i] = byte(q.rng.Uint32())
@@ -63,7 +63,7 @@ func (q *quantizer) weights(name string, d tensor.DType, axis int, dims ...int) 
 }
 
 // bias is integers with the scale of the sums.
-func (q *quantizer) bias(name string, x string, w string, n int) string {
+func (q *quantizedModel) bias(name string, x string, w string, n int) string {
 	v := make([]int32, n)
 	for i := range v {
 		v[i] = q.rng.Int32N(4000) - 2000
@@ -89,7 +89,7 @@ func (q *quantizer) bias(name string, x string, w string, n int) string {
 
 // network is a convolution with Relu, a depthwise one, a MatMul and a Gemm.
 func quantizedNetwork(t *testing.T, act, weight tensor.DType) *Model {
-	q := &quantizer{g: &Graph{Inputs: []ValueInfo{Info("x", Float, 2, 3, 9, 10)}}, rng: rand.New(rand.NewPCG(1, uint64(act)+16*uint64(weight)))}
+	q := &quantizedModel{g: &Graph{Inputs: []ValueInfo{Info("x", Float, 2, 3, 9, 10)}}, rng: rand.New(rand.NewPCG(1, uint64(act)+16*uint64(weight)))}
 	lowest, middle := 0, 121
 	if act == tensor.I8 {
 		lowest, middle = -128, -3
@@ -101,14 +101,18 @@ func quantizedNetwork(t *testing.T, act, weight tensor.DType) *Model {
 	x = q.activation("r1", act, 0.03, lowest)
 	q.node("Conv", "c2", []Attr{IntsAttr("pads", 1, 1, 1, 1), IntAttr("group", 8)}, x, q.weights("w2", weight, 0, 8, 1, 3, 3))
 	x = q.activation("c2", act, 0.05, middle)
+	q.node("Conv", "c3", nil, "r1_dq", q.weights("w5", weight, 0, 8, 8, 1, 1)) // a branch
+	q.node("Add", "sum", nil, x, q.activation("c3", act, 0.07, middle))
+	q.node("Relu", "r2", nil, "sum")
+	x = q.activation("r2", act, 0.05, middle)
 	q.init("flat", tensor.Of([]int64{2, -1}, 2))
 	q.node("Reshape", "f", nil, x, "flat")
-	x = q.activation("f", act, 0.05, middle)
+	x = q.activation("f", act, 0.05, middle) // bytes move as they are
 	q.node("MatMul", "m", nil, x, q.weights("w3", weight, 1, 720, 33))
 	x = q.activation("m", act, 0.4, middle)
 	q.node("Gemm", "g", []Attr{IntAttr("transB", 1)}, x, q.weights("w4", weight, 0, 17, 33), q.bias("b4", "m", "w4", 17))
 	q.activation("g", act, 0.7, middle)
-	q.g.Outputs = []ValueInfo{Info("g_dq", Float, 2, 17), Info("r1_q", elemOf(act)), Info("m_q", elemOf(act))}
+	q.g.Outputs = []ValueInfo{Info("g_dq", Float, 2, 17), Info("r1_q", elemOf(act)), Info("r2_q", elemOf(act)), Info("m_q", elemOf(act))}
 	m, err := NewModel(13, q.g)
 	require.NoError(t, err)
 	return m
@@ -125,7 +129,7 @@ func TestQDQ(t *testing.T) {
 		for _, n := range m.qdq().Nodes {
 			count[n.Op]++
 		}
-		require.Equal(t, map[string]int{"QuantizeLinear": 2, "DequantizeLinear": 2, "QLinearConv": 2, "QLinearMatMul": 2, "Reshape": 1}, count)
+		require.Equal(t, map[string]int{"QuantizeLinear": 1, "DequantizeLinear": 1, "QLinearConv": 3, "QLinearMatMul": 2, "Reshape": 1, "Add": 1}, count)
 		rng := rand.New(rand.NewPCG(3, 4))
 		x := make([]float32, 2*3*9*10)
 		for i := range x {
@@ -140,7 +144,7 @@ func TestQDQ(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, s.Eager())
 		}
-		for name, step := range map[string]float64{"r1_q": 1, "m_q": 1, "g_dq": 0.7} {
+		for name, step := range map[string]float64{"r1_q": 1, "r2_q": 2, "m_q": 1, "g_dq": 0.7} {
 			want, is := got[0][name].Tensor, got[1][name].Tensor
 			require.Equal(t, want.Spec, is.Spec)
 			differ, wide := 0, map[float64]bool{}
@@ -157,6 +161,83 @@ func TestQDQ(t *testing.T) {
 			require.Greater(t, len(wide), 8, "%s says little", name)
 		}
 	}
+}
+
+// Bytes come from numbers as the standard says: nearest, ties to even, saturated; also where numbers are far away or none.
+func TestBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, s := range []step{{0.1, 0, tensor.U8}, {0.5, 128, tensor.U8}, {1, -5, tensor.I8}, {3e-5, 127, tensor.I8}, {1e30, 3, tensor.U8}, {1e-40, 7, tensor.I8}} {
+		values := []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32, -math.MaxFloat32, 1e-45}
+		for i := range 2000 {
+			values = append(values, float32(rng.NormFloat64()*100)*s.Scale, (float32(i)-1000)/2*s.Scale)
+		}
+		x := tensor.Of(values, len(values))
+		y := tensor.New(s.Type, len(values))
+		require.NoError(t, toBytes{s}.Reference([]tensor.Tensor{y}, []tensor.Tensor{x}))
+		lo, hi := 0.0, 255.0
+		if s.Type == tensor.I8 {
+			lo, hi = -128, 127
+		}
+		got := y.Floats()
+		for i, v := range values {
+			want := min(max(math.RoundToEven(float64(v/s.Scale))+float64(s.Zero), lo), hi)
+			require.Equal(t, want, got[i], "%v: %g", s, v)
+		}
+		back := tensor.New(tensor.F32, len(values))
+		require.NoError(t, fromBytes{s}.Reference([]tensor.Tensor{back}, []tensor.Tensor{y}))
+		for i, v := range back.Floats() {
+			require.Equal(t, float64(float32(got[i]-float64(s.Zero))*s.Scale), v)
+		}
+		// A view in another order of memory is read by its places.
+		square, err := x.Slice(0, 0, 40, 1)
+		require.NoError(t, err)
+		square, err = square.Reshape(5, 8)
+		require.NoError(t, err)
+		turned, err := square.Permute(1, 0)
+		require.NoError(t, err)
+		out := tensor.New(s.Type, 8, 5)
+		require.NoError(t, toBytes{s}.Reference([]tensor.Tensor{out}, []tensor.Tensor{turned}))
+		for i := range 8 {
+			for j := range 5 {
+				require.Equal(t, got[j*8+i], out.Floats()[i*5+j])
+			}
+		}
+	}
+	require.NotPanics(t, func() { q := step{1, 0, tensor.U8}.quantizer(); q.byte(float32(math.NaN())) })
+}
+
+// A sum of quantized values has the bits of what it stands for.
+func TestAddBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, relu := range []bool{false, true} {
+		for _, d := range []tensor.DType{tensor.U8, tensor.I8} {
+			a, b, y := step{0.031, 3, d}, step{0.07, -2, tensor.I8}, step{0.05, 11, d}
+			op := newAddBytes(a, b, y, relu)
+			bytes := func(d tensor.DType) tensor.Tensor {
+				x := tensor.New(d, 3, 700)
+				for i := range x.Raw() {
+					x.Raw()[i] = byte(rng.Uint32())
+				}
+				return x
+			}
+			ta, tb, out := bytes(d), bytes(tensor.I8), tensor.New(d, 3, 700)
+			require.NoError(t, op.Reference([]tensor.Tensor{out}, []tensor.Tensor{ta, tb}))
+			fa, fb, sum, want := tensor.New(tensor.F32, 3, 700), tensor.New(tensor.F32, 3, 700), tensor.New(tensor.F32, 3, 700), tensor.New(d, 3, 700)
+			require.NoError(t, fromBytes{a}.Reference([]tensor.Tensor{fa}, []tensor.Tensor{ta}))
+			require.NoError(t, fromBytes{b}.Reference([]tensor.Tensor{fb}, []tensor.Tensor{tb}))
+			for i, v := range tensor.Data[float32](&fa) {
+				v += tensor.Data[float32](&fb)[i]
+				if relu {
+					v = max(v, 0)
+				}
+				tensor.Data[float32](&sum)[i] = v
+			}
+			require.NoError(t, toBytes{y}.Reference([]tensor.Tensor{want}, []tensor.Tensor{sum}))
+			require.Equal(t, want.Raw(), out.Raw())
+		}
+	}
+	_, err := newAddBytes(step{1, 0, tensor.U8}, step{1, 0, tensor.U8}, step{1, 0, tensor.U8}, false).Infer([]tensor.Spec{tensor.MakeSpec(tensor.U8, 2), tensor.MakeSpec(tensor.U8, 3)})
+	require.ErrorContains(t, err, "input 1 is u8[3], u8[2] is right")
 }
 
 // What integers cannot stand for stays in floats.

@@ -146,6 +146,9 @@ func (m *Model) function(n *Node) *Function {
 
 // find returns a node's operator and the version that holds, or the reason why there is none.
 func find(n *Node, opsets map[string]int) (*operator, int, string) {
+	if n.Domain == innerDomain && inner[n.Op] != nil {
+		return inner[n.Op], 1, ""
+	}
 	if n.Domain != "" {
 		return nil, 0, "operators of this domain are not known"
 	}
