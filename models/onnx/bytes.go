@@ -156,6 +156,40 @@ func (o addBytes) Range(out, in []tensor.Tensor, from, to int) {
 	}
 }
 
+// dynamicBytes quantizes f32 with the scale and the zero point that its range asks for. Its outputs are the bytes, the scale, which is 0
+// where all numbers are, and the zero point.
+type dynamicBytes struct{}
+
+func (dynamicBytes) Name() string { return "dynamic_quantize_linear" }
+func (o dynamicBytes) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
+	y, err := sameShape(o.Name(), tensor.U8, in, tensor.F32)
+	return append(y, tensor.MakeSpec(tensor.F32), tensor.MakeSpec(tensor.U8)), err
+}
+func (o dynamicBytes) Reference(out, in []tensor.Tensor) error {
+	x := in[0]
+	if !x.IsContiguous() {
+		x = x.Clone()
+	}
+	var lo, hi float32 // 0 is always in the range
+	for _, v := range tensor.Data[float32](&x) {
+		if v < lo {
+			lo = v
+		}
+		if v > hi {
+			hi = v
+		}
+	}
+	s := step{Scale: (hi - lo) / 255, Type: tensor.U8}
+	tensor.Data[float32](&out[1])[0] = s.Scale
+	if s.Scale == 0 {
+		s.Scale = 1
+	}
+	q := s.quantizer()
+	s.Zero = int32(q.byte(-lo))
+	out[2].Raw()[0] = uint8(s.Zero)
+	return whole(toBytes{s}, out[:1], []tensor.Tensor{x})
+}
+
 // stepOf returns the step of known scalars; ok is false for others.
 func (c *call) stepOf(scale, zero *value, e ElemType) (s step, ok bool) {
 	if e != Uint8 && e != Int8 || !scale.known || scale.spec.Elems() != 1 || scale.spec.DType != tensor.F32 {

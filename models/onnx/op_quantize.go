@@ -3,7 +3,6 @@ package onnx
 import (
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
-	"github.com/tessera-go/tessera/ops/reduce"
 	"github.com/tessera-go/tessera/tensor"
 	"math"
 )
@@ -20,19 +19,7 @@ func init() {
 		c.out(c.quantize(x, scale, zero, to))
 	})
 	register("DequantizeLinear", since(10, 13, 19, 21), func(c *call) { c.out(c.dequantize(c.in(0), c.in(1), c.opt(2))) })
-	register("DynamicQuantizeLinear", since(11), func(c *call) {
-		x := c.in(0)
-		all := identity(int(x.spec.Rank))
-		zero32 := c.scalarOf(tensor.F32, 0)
-		lo := c.binary(elementwise.Min, c.reduce(reduce.Min, x, append([]int{}, all...), false), zero32)
-		hi := c.binary(elementwise.Max, c.reduce(reduce.Max, x, append([]int{}, all...), false), zero32)
-		scale := c.binary(elementwise.Div, c.binary(elementwise.Sub, hi, lo), c.scalarOf(tensor.F32, 255))
-		// All zeros would divide by zero: their scale is 0, and what is divided by is 1.
-		safe := c.where(c.binary(elementwise.Equal, scale, zero32), c.scalarOf(tensor.F32, 1), scale)
-		zero := c.unary(elementwise.Round, c.unary(elementwise.Neg, c.binary(elementwise.Div, lo, safe)))
-		zero = c.cast(c.binary(elementwise.Min, c.binary(elementwise.Max, zero, zero32), c.scalarOf(tensor.F32, 255)), tensor.U8)
-		c.out(c.quantize(x, safe, zero, Uint8), scale, zero)
-	})
+	register("DynamicQuantizeLinear", since(11), func(c *call) { c.out(c.emitAll(dynamicBytes{}, c.in(0))...) })
 	register("MatMulInteger", since(10), func(c *call) {
 		a, b := c.in(0), c.in(1)
 		c.out(c.integerProduct(a, b, c.opt(2), c.opt(3)))

@@ -254,3 +254,79 @@ func TestConvInteger(t *testing.T) {
 		}
 	}
 }
+
+// dynamicLayer is a linear layer as dynamic quantization writes it.
+func dynamicLayer(r *rand.Rand, m, k, n int) *onnx.Graph {
+	scale, bias := tensor.New(tensor.F32, n), tensor.New(tensor.F32, n)
+	for i := range n {
+		tensor.Data[float32](&scale)[i], tensor.Data[float32](&bias)[i] = 0.001+r.Float32()/1000, r.Float32()
+	}
+	node := func(op string, out []string, in ...string) *onnx.Node {
+		return &onnx.Node{Name: out[0], Op: op, In: in, Out: out}
+	}
+	cast := node("Cast", []string{"real"}, "acc")
+	cast.Attrs = []onnx.Attr{onnx.IntAttr("to", int64(onnx.Float))}
+	return &onnx.Graph{Inputs: []onnx.ValueInfo{onnx.Info("x", onnx.Float, m, k)},
+		Inits: []*onnx.Tensor{onnx.NewTensor("w", bytesOf(r, tensor.I8, k, n)), onnx.NewTensor("ws", scale), onnx.NewTensor("wz", tensor.New(tensor.I8)), onnx.NewTensor("b", bias)},
+		Nodes: []*onnx.Node{node("DynamicQuantizeLinear", []string{"q", "s", "z"}, "x"), node("MatMulInteger", []string{"acc"}, "q", "w", "z", "wz"), cast,
+			node("Mul", []string{"both"}, "s", "ws"), node("Mul", []string{"scaled"}, "real", "both"), node("Add", []string{"y"}, "scaled", "b")},
+		Outputs: []onnx.ValueInfo{{Name: "y"}}}
+}
+
+// A dynamically quantized layer runs as a graph, and is near the layer in floats.
+func TestDynamicLayer(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 32))
+	const m, k, n = 9, 40, 24
+	g := dynamicLayer(r, m, k, n)
+	model, err := onnx.NewModel(13, g)
+	require.NoError(t, err)
+	s, err := onnx.NewSession(context.Background(), model, onnx.Options{Backends: cpu(t)})
+	require.NoError(t, err)
+	defer s.Close()
+	for _, spread := range []float32{1, 30, 0} { // the last: nothing but zeros
+		x := tensor.New(tensor.F32, m, k)
+		for i := range tensor.Data[float32](&x) {
+			tensor.Data[float32](&x)[i] = spread * float32(r.NormFloat64())
+		}
+		out, err := s.Run(context.Background(), map[string]onnx.Value{"x": onnx.Of(x)})
+		require.NoError(t, err)
+		require.Empty(t, s.Eager())
+		y := out["y"].Tensor
+		w, scales, bias := g.Init("w").Data, g.Init("ws").Data, g.Init("b").Data
+		xv, wv, sv, bv, got := x.Floats(), w.Floats(), scales.Floats(), bias.Floats(), y.Floats()
+		lo, hi := 0.0, 0.0
+		for _, v := range xv {
+			lo, hi = min(lo, v), max(hi, v)
+		}
+		for i := range m {
+			for j := range n {
+				sum, weights := 0.0, 0.0
+				for l := range k {
+					sum += xv[i*k+l] * wv[l*n+j]
+					weights += math.Abs(wv[l*n+j])
+				}
+				// Each number is off by half a step at most, and the zero point by another half.
+				require.InDelta(t, sum*sv[j]+bv[j], got[i*n+j], (hi-lo)/255*weights*sv[j]+1e-5)
+			}
+		}
+	}
+}
+
+func BenchmarkDynamicLayer(b *testing.B) {
+	const m, k, n = 128, 768, 768
+	model, err := onnx.NewModel(13, dynamicLayer(rand.New(rand.NewPCG(1, 1)), m, k, n))
+	require.NoError(b, err)
+	s, err := onnx.NewSession(context.Background(), model, onnx.Options{Backends: cpu(b)})
+	require.NoError(b, err)
+	defer s.Close()
+	x := tensor.New(tensor.F32, m, k)
+	r := rand.New(rand.NewPCG(2, 2))
+	for i := range tensor.Data[float32](&x) {
+		tensor.Data[float32](&x)[i] = float32(r.NormFloat64())
+	}
+	for b.Loop() {
+		_, err := s.Run(context.Background(), map[string]onnx.Value{"x": onnx.Of(x)})
+		require.NoError(b, err)
+	}
+	b.ReportMetric(2*m*k*n*float64(b.N)/b.Elapsed().Seconds()/1e9, "GOP/s")
+}
