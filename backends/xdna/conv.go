@@ -3,6 +3,7 @@ package xdna
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/internal/par"
@@ -52,8 +53,18 @@ func (b *Backend) supportsConv(op conv.Conv, c ops.Call) backends.Verdict {
 	if err != nil {
 		return backends.No("%v", err)
 	}
-	return b.judge(s, rows*c.In[0].Dims[0])
+	images := c.In[0].Dims[0]
+	together := imagesTogether(images, rows)
+	v := b.judge(s, rows*together)
+	if together < images {
+		v.Cost = v.Cost * time.Duration(images) / time.Duration(together)
+		v.Reason = fmt.Sprintf("%d of %d images at a time: %s", together, images, v.Reason)
+	}
+	return v
 }
+
+// imagesTogether is how many images of so many rows make one product.
+func imagesTogether(images, rows int) int { return min(images, max(1, convRows/max(rows, 1))) }
 
 // convolution is a node.
 type convolution struct {
@@ -109,7 +120,7 @@ func (v *convolution) bind(ctx context.Context, b *Backend, part *ops.Part, node
 		return three(d)
 	}
 	v.x, v.y, v.kernel = spatial(x), spatial(y), three(w.Shape()[2:])
-	v.images = min(x.Dims[0], max(1, convRows/max(v.rows, 1)))
+	v.images = imagesTogether(x.Dims[0], v.rows)
 	v.plans = map[int]matmul.Plan{}
 	for _, n := range []int{v.images, x.Dims[0] % max(v.images, 1)} {
 		if n > 0 && v.rows > 0 {

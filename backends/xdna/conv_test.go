@@ -93,3 +93,24 @@ func TestConvolutionRefusals(t *testing.T) {
 	v = b.Supports(ops.Call{Op: conv.Conv{}, In: []tensor.Spec{x, w}, Const: []bool{false, true}})
 	require.True(t, v.OK, v.Reason)
 }
+
+// TestConvolutionCost: many images run some at a time, and the cost is that of all pieces.
+func TestConvolutionCost(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	b := open(t, device.XDNA2, Options{Rows: 1})
+	op := conv.Conv{Layout: conv.ChannelsLast}
+	x, w := floats(rng, 200, 16, 16, 4), floats(rng, 8, 4, 3, 3)
+	y := tensor.New(tensor.F32, 200, 14, 14, 8)
+	part := &ops.Part{Outputs: []int{2}, Nodes: []ops.Node{{Name: "c", Op: op, In: []int{0, 1}, Out: []int{2}}},
+		Values: []ops.Value{{Name: "x", Spec: x.Spec}, {Name: "w", Spec: w.Spec, Const: ops.NewConstant(w)}, {Name: "y", Spec: y.Spec}}}
+	v := b.Supports(part.Call(&part.Nodes[0]))
+	require.True(t, v.OK)
+	require.Contains(t, v.Reason, "41 of 200 images at a time")
+	p, err := b.Compile(context.Background(), part)
+	require.NoError(t, err)
+	require.NoError(t, p.Run(context.Background(), []tensor.Tensor{x, w, y}, 0, 1))
+	s := b.Stats()
+	require.EqualValues(t, 5, s.Dispatches)
+	require.InEpsilon(t, s.SimulatedSeconds-device.XDNA2.ReconfigSec, v.Cost.Seconds(), 0.05)
+	require.NoError(t, p.Close())
+}
