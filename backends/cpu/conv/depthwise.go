@@ -187,10 +187,16 @@ func (d *depthwise) Do(worker, job int) {
 	s.init = unsafe.Pointer(&d.init[0])
 	s.lo, s.hi, s.p, s.q, s.mode, s.s, s.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
 	s.xs, s.ldc = d.sw*d.c*4, d.c*4
+	if a.Store == nil {
+		d.columns(sc, x[base:], image, y0, y1, baseRow)
+	}
 	for y := y0; y < y1; y++ {
 		sp := d.ys[y]
 		for i := range d.xs {
 			r := &d.xs[i]
+			if d.column(r) {
+				continue
+			}
 			l := d.lists[y*len(d.xs)+i]
 			if len(l.offs) == 0 {
 				d.empty(sc, image, y, r)
@@ -200,12 +206,7 @@ func (d *depthwise) Do(worker, job int) {
 				d.row(sc, f, image, y, r, x[base:])
 				continue
 			}
-			s.offs, s.taps = unsafe.Pointer(unsafe.SliceData(l.offs)), len(l.offs)
-			if d.mean {
-				s.w = unsafe.Pointer(&l.scale[0])
-			} else if !d.maximum {
-				s.w = unsafe.Pointer(&d.weights[0])
-			}
+			d.setTaps(s, l)
 			for done := 0; done < r.n; {
 				h := min(d.k.sr, r.n-done)
 				if left := r.n - done; left > d.k.sr && left < 2*d.k.sr {
@@ -226,6 +227,54 @@ func (d *depthwise) Do(worker, job int) {
 			}
 		}
 	}
+}
+
+// setTaps gives a strip its taps.
+func (d *depthwise) setTaps(s *strip, l *tapList) {
+	s.offs, s.taps = unsafe.Pointer(unsafe.SliceData(l.offs)), len(l.offs)
+	if d.mean {
+		s.w = unsafe.Pointer(&l.scale[0])
+	} else if !d.maximum {
+		s.w = unsafe.Pointer(&d.weights[0])
+	}
+}
+
+// column reports whether a run is computed down its columns: at the border, where a single pixel has its own taps, the pixels of several
+// rows make a strip.
+func (d *depthwise) column(r *run) bool { return d.args.Store == nil && r.n == 1 && d.oh > 1 }
+
+// columns computes the runs that are columns.
+func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int) {
+	a, s := d.args, &sc.s
+	across, below := s.xs, s.ldc
+	s.xs, s.ldc = d.sh*d.w*d.c*4, d.ow*d.c*4
+	for i := range d.xs {
+		r := &d.xs[i]
+		if !d.column(r) {
+			continue
+		}
+		for y := y0; y < y1; {
+			l, sp := d.lists[y*len(d.xs)+i], d.ys[y]
+			if len(l.offs) == 0 {
+				d.empty(sc, image, y, r)
+				y++
+				continue
+			}
+			h := 1
+			for h < d.k.sr && y+h < y1 && d.lists[(y+h)*len(d.xs)+i] == l && d.ys[y+h].at == sp.at+h*d.sh {
+				h++
+			}
+			d.setTaps(s, l)
+			out := ((image*d.oh+y)*d.ow + r.first) * d.c
+			s.x, s.c, s.n = unsafe.Pointer(&x[((sp.at-baseRow)*d.w+r.at)*d.c]), unsafe.Pointer(&a.Y[out]), d.c
+			d.k.runStrip(s, h, d.maximum)
+			for j := range h {
+				d.post(sc, out+j*d.ow*d.c, 1)
+			}
+			y += h
+		}
+	}
+	s.xs, s.ldc = across, below
 }
 
 // rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie inside the image.

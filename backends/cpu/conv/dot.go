@@ -157,7 +157,9 @@ func widenWhole(dst unsafe.Pointer, src []byte, signed bool, zero int32, to int,
 		from = 1
 	}
 	w := widening{dst: dst, src: unsafe.Pointer(unsafe.SliceData(src)), n: whole, zero: zero}
-	widenings[from][to](&w)
+	// A call through a variable would move w to the heap; kernels are assembly, which keeps no address.
+	hidden := uintptr(unsafe.Pointer(&w))
+	widenings[from][to](*(**widening)(unsafe.Pointer(&hidden)))
 	return whole
 }
 

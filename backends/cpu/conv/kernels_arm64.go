@@ -18,4 +18,6 @@ var arm64Kernels = []*kernels{
 
 func archKernels() []*kernels { return arm64Kernels }
 
-func archWidenings() *[2][2]func(*widening) { return nil }
+func archWidenings() *[2][2]func(*widening) {
+	return &[2][2]func(*widening){{widenU8toS16NEON, widenU8toF32NEON}, {widenS8toS16NEON, widenS8toF32NEON}}
+}

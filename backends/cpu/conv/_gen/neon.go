@@ -395,6 +395,51 @@ func (f *neonFile) row(k, stride, h int) {
 	f.p("RET")
 }
 
+// widening takes 16 bytes at a time, signed or not, less a zero point, to int16 or float32.
+func (f *neonFile) widening(signed, wide bool) {
+	from, to := "U8", "S16"
+	if signed {
+		from = "S8"
+	}
+	if wide {
+		to = "F32"
+	}
+	f.text(fmt.Sprintf("widen%sto%sNEON", from, to), "widening", fmt.Sprintf("takes %s to %s.", from, to))
+	f.p("MOVD %d(R0), R2", nDst)
+	f.p("MOVD %d(R0), R3", nSrc)
+	f.p("MOVD %d(R0), R4", nN)
+	f.p("MOVW %d(R0), R1", nZero)
+	f.p("VDUP R1, V7.H8")
+	f.label("block")
+	f.p("FMOVQ.P 16(R3), F0")
+	if signed {
+		f.i(e.SXTLB2(1, 0))
+		f.i(e.SXTLB(0, 0))
+	} else {
+		f.p("VUXTL2 V0.B16, V1.H8")
+		f.p("VUXTL V0.B8, V0.H8")
+	}
+	for r := range 2 {
+		f.p("VSUB V7.H8, V%d.H8, V%d.H8", r, r)
+	}
+	if wide {
+		for r := range 4 {
+			if r%2 == 0 {
+				f.i(e.SXTLH(e.V(2+r), e.V(r/2)))
+			} else {
+				f.i(e.SXTLH2(e.V(2+r), e.V(r/2)))
+			}
+			f.i(e.SCVTF(e.V(2+r), e.V(2+r)))
+		}
+		f.p("VST1.P [V2.S4, V3.S4, V4.S4, V5.S4], 64(R2)")
+	} else {
+		f.p("VST1.P [V0.H8, V1.H8], 32(R2)")
+	}
+	f.p("SUBS $16, R4")
+	f.p("BNE block")
+	f.p("RET")
+}
+
 func (f *neonFile) write(dir, base, tables string) {
 	const constraint = "//go:build arm64 && !noasm\n\n"
 	save(filepath.Join(dir, base+".s"), []byte(notice+constraint+"#include \"textflag.h\"\n"+neonHeader+f.asm.String()))
@@ -444,4 +489,10 @@ func neon(dir string) {
 		f.lineOutput(t)
 	}
 	f.write(dir, "winograd_neon_arm64", "")
+	f = &neonFile{}
+	for _, signed := range []bool{false, true} {
+		f.widening(signed, false)
+		f.widening(signed, true)
+	}
+	f.write(dir, "widen_neon_arm64", "")
 }
