@@ -105,16 +105,20 @@ func main() {
 		{"resnet50-1", resnet, []int{1, 3, 224, 224}, imagenet},
 		{"resnet50-8", resnet, []int{8, 3, 224, 224}, imagenet},
 	}
+	int8Net := at("resnet50-random-int8.onnx")
+	if strings.Contains(*only, "int8") { // not among those whose mean is taken
+		subjects = append(subjects, subject{"resnet50-int8-1", int8Net, []int{1, 3, 224, 224}, imagenet}, subject{"resnet50-int8-8", int8Net, []int{8, 3, 224, 224}, imagenet})
+	}
 	var ratios []float64
 	for _, s := range subjects {
 		if s.path == "" || !strings.Contains(s.name, *only) {
 			continue
 		}
-		if s.path == resnet {
-			if _, err := os.Stat(resnet); err != nil {
-				m, err := resnet50()
+		if build := map[string]func() (*onnx.Model, error){resnet: resnet50, int8Net: quantizedResNet50}[s.path]; build != nil {
+			if _, err := os.Stat(s.path); err != nil {
+				m, err := build()
 				check(err)
-				check(os.WriteFile(resnet, m.Encode(), 0o600))
+				check(os.WriteFile(s.path, m.Encode(), 0o600))
 			}
 		}
 		for _, t := range strings.Split(*threads, ",") {
