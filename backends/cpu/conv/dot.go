@@ -3,6 +3,7 @@ package conv
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
@@ -160,6 +161,7 @@ func widenWhole(dst unsafe.Pointer, src []byte, signed bool, zero int32, to int,
 	// A call through a variable would move w to the heap; kernels are assembly, which keeps no address.
 	hidden := uintptr(unsafe.Pointer(&w))
 	widenings[from][to](*(**widening)(unsafe.Pointer(&hidden)))
+	runtime.KeepAlive(&w)
 	return whole
 }
 
