@@ -251,12 +251,13 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 		band = C.read_memory(C.int64_t(weightBytes))
 		defer C.free(band)
 	}
+	st := &settler{weights: weights, threads: c.threads, o: o}
+	for range 5 {
+		st.full = max(st.full, float64(c.threads)*gemm.Peak(weights, 1, o))
+	}
 	end := time.Now().Add(budget)
 	for round := 0; round < 5 || time.Now().Before(end); round++ {
-		if c.threads > 1 {
-			rest()
-		}
-		peaks = append(peaks, gemm.Peak(weights, c.threads, o))
+		peak := gemm.Peak(weights, c.threads, o)
 		if m == 1 && c.threads == 1 {
 			best := 0.0
 			for pattern := range C.int(2) {
@@ -275,7 +276,8 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 		for i := range list {
 			x := list[(round+i)%len(list)]
 			if c.threads > 1 {
-				rest()
+				peak = max(peak, st.settle())
+				x.run()
 				x.run()
 			}
 			reps := 0
@@ -289,6 +291,10 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 			}
 			x.rates = append(x.rates, work*float64(reps)/time.Since(t).Seconds())
 		}
+		peaks = append(peaks, peak)
+		end = end.Add(st.waited)
+		st.total += st.waited
+		st.waited = 0
 		if round > 200 {
 			break
 		}
@@ -389,9 +395,32 @@ func b2i(b bool) C.int {
 	return 0
 }
 
-// rest waits until the threads of the contestant before have given up looking for more work, on a processor that the next one
-// needs: those of OpenBLAS take 2^26 cycles.
-func rest() { time.Sleep(30 * time.Millisecond) }
+// settler brings a machine to the state in which products of several threads are measured.
+type settler struct {
+	weights       gemm.Type
+	threads       int
+	o             *gemm.Options
+	full          float64       // the peak of one thread times the threads
+	waited, total time.Duration // beyond what a settled machine takes, since the last round and before it
+}
+
+// settle keeps all processors at work until the threads of the contestant before have given up looking for more, which those of
+// OpenBLAS do after 2^26 cycles, and until the machine gives as many processors as there are threads: virtual ones can be away for
+// seconds. It gives up after ten seconds a case. A pause would not do, because a virtual processor that has been idle takes
+// milliseconds to come back. It returns the peak.
+func (s *settler) settle() float64 {
+	start, peak := time.Now(), 0.0
+	for {
+		p := gemm.Peak(s.weights, s.threads, s.o)
+		peak = max(peak, p)
+		took := time.Since(start)
+		if took < 25*time.Millisecond || p < 0.85*s.full && s.total+took < 10*time.Second {
+			continue
+		}
+		s.waited += max(took-25*time.Millisecond, 0)
+		return peak
+	}
+}
 
 func median(v []float64) float64 {
 	s := slices.Clone(v)
