@@ -40,6 +40,7 @@ type format struct {
 	bf16   bool                          // scales are bfloat16 instead of half
 	table  *[16]byte                     // nibbles are indexes into it
 	read   func(b []byte, out *exploded) // one block (32 or 256 elements) of the file
+	id     int                           // its number, for tables of kernels
 }
 
 // exploded is a block of the file taken apart.
@@ -62,6 +63,16 @@ var formats = map[tensor.DType]*format{
 	tensor.Q4_K:   {bits: u4, block: 32, hasMin: true, super: true, read: readQ4K},
 	tensor.Q5_K:   {bits: u5, block: 32, hasMin: true, super: true, read: readQ5K},
 	tensor.Q6_K:   {bits: u6, block: 16, zero: 32, super: true, read: readQ6K},
+}
+
+func init() {
+	id := 0
+	for _, d := range tensor.DTypes() {
+		if f := formats[d]; f != nil {
+			f.id = id
+			id++
+		}
+	}
 }
 
 // Supports reports whether weights of the type can be packed.

@@ -3,6 +3,7 @@
 package qgemm
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
@@ -26,6 +27,23 @@ func archKernels() []*kernels {
 	return list
 }
 
+// byFormat returns the kernels of a table by the number of a format: a product should not hash its form.
+func byFormat[T any](table map[fusedForm]T) func() []T {
+	return sync.OnceValue(func() []T {
+		list := make([]T, len(formats))
+		for _, f := range formats {
+			list[f.id] = table[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}]
+		}
+		return list
+	})
+}
+
+var (
+	avx512Few = byFormat(avx512Fused)
+	vnniFew   = byFormat(fusedVNNI)
+	avx2Few   = byFormat(fusedAVX2)
+)
+
 // widest is the number of panels that the AVX-512 dot kernels take at once for a number of rows: as many as registers hold the sums of.
 var widest = [maxRows + 1]int{0, 4, 4, 2, 2, 2, 2}
 
@@ -37,7 +55,7 @@ var avx512 = kernels{
 	height: 12,
 	few:    fewRows,
 	fused: func(f *format, rows int) func(*dotArgs) {
-		return avx512Fused[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+		return avx512Few()[f.id][rows]
 	},
 	spread:   spreadAVX512,
 	halfs:    halfsAVX512,
@@ -95,7 +113,7 @@ var avxvnni = kernels{
 	height: 12,
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
-		return fusedVNNI[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+		return vnniFew()[f.id][rows]
 	},
 	spread:   spreadAVX2,
 	halfs:    halfsAVX2,
@@ -118,7 +136,7 @@ var avx2Kernels = kernels{
 	height: 12,
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
-		return fusedAVX2[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+		return avx2Few()[f.id][rows]
 	},
 	spread:   spreadAVX2,
 	halfs:    halfsAVX2,

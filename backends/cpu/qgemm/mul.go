@@ -125,7 +125,6 @@ type work struct {
 	chunk     int               // elements of k that are spread at once
 	group     int               // panels of a job
 	jobs      int
-	runs      int // jobs in a run: what one worker takes in a row when all are equally fast
 	rowsEach  int // rows of a job of quantization
 	quantJobs int
 }
@@ -178,7 +177,6 @@ func (w *work) plan() {
 		w.height = (r.M + passes - 1) / passes
 		w.fused = [2]func(*dotArgs){w.k.fused(f, w.height), w.k.fused(f, r.M-w.height*(passes-1))}
 	}
-	w.runs = w.jobs
 	switch {
 	case w.fused[0] != nil:
 		w.slots, w.perWorker = fewSlots, 0
@@ -207,15 +205,15 @@ func (w *work) plan() {
 // fewBytes is the least that a job of few rows reads: some microseconds' worth.
 const fewBytes = 32 << 10
 
-// divide cuts the panels into jobs for few rows, which are limited by reading memory. Kernels fetch ahead of what they use, so each
-// worker's jobs should lie behind one another: the jobs are as many runs as there are workers, and job numbers go round the runs.
+// divide cuts the panels into jobs for few rows, which are limited by reading memory: as many for each worker, some for those that are held
+// up to leave to others. A worker's jobs lie behind one another, so that what a kernel fetches ahead is its own.
 func (w *work) divide() {
 	p := w.p
 	workers := par.Workers(w.r.Threads, max(p.panels*p.g.size/fewBytes, 1))
 	w.group = max((p.panels+8*workers-1)/(8*workers), (fewBytes-1)/p.g.size+1)
-	w.runs = (p.panels + w.group*workers - 1) / (w.group * workers)
-	w.group = (p.panels + w.runs*workers - 1) / (w.runs * workers)
-	w.jobs = w.runs * workers
+	each := (p.panels + w.group*workers - 1) / (w.group * workers)
+	w.group = (p.panels + each*workers - 1) / (each * workers)
+	w.jobs = (p.panels + w.group - 1) / w.group
 }
 
 // tileBuf is the size of two tiles of sums.
@@ -248,11 +246,8 @@ func (t *dotTask) Do(worker, job int) {
 		return
 	}
 	p, r := w.p, w.r
-	first := (job%(w.jobs/w.runs)*w.runs + job/(w.jobs/w.runs)) * w.group
+	first := job * w.group
 	panels := min(w.group, p.panels-first)
-	if panels <= 0 {
-		return
-	}
 	col := first * nr
 	cols := min(panels*nr, p.n-col)
 	args := &w.args[worker]
