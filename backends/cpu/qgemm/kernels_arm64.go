@@ -12,25 +12,20 @@ import (
 
 // archKernels returns the implementations of this processor, the best first.
 func archKernels() []*kernels {
-	var list []*kernels
 	if cpuinfo.Get().Features.DotProd {
-		list = append(list, &neon)
+		return []*kernels{&neonDot, &neon}
 	}
-	return list
+	return []*kernels{&neon}
 }
 
-// neon multiplies by SDOT, which takes bytes as signed.
+// neon takes bytes as signed and widens their products.
 var neon = kernels{
-	name:   "neon_dot",
-	isa:    cpuinfo.NEON,
-	dot:    dotTilesNEON,
-	signed: true,
-	panels: [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
-	height: 12,
-	few:    2,
-	fused: func(f *format, rows int) func(*dotArgs) {
-		return fusedNEON[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
-	},
+	name:     "neon",
+	isa:      cpuinfo.NEON,
+	dot:      func(p *dotArgs, f *format, rows, panels int) { tilesNEON(p, &dotWideNEON, f, rows, panels) },
+	signed:   true,
+	panels:   [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
+	height:   12,
 	spread:   spreadNEON,
 	halfs:    halfsNEON,
 	bhalfs:   bhalfsNEON,
@@ -38,8 +33,20 @@ var neon = kernels{
 	quantize: quantizeNEON,
 }
 
-// dotTilesNEON takes up to three rows through a panel at once: the integer and float sums of more do not fit the registers.
-func dotTilesNEON(p *dotArgs, f *format, rows, panels int) {
+// neonDot multiplies by SDOT, and reads the packed bits for few rows.
+var neonDot = func() kernels {
+	k := neon
+	k.name = "neon_dot"
+	k.dot = func(p *dotArgs, f *format, rows, panels int) { tilesNEON(p, &dotNEON, f, rows, panels) }
+	k.few = 2
+	k.fused = func(f *format, rows int) func(*dotArgs) {
+		return fusedNEON[fusedForm{f.bits, f.table != nil, f.hasMin, f.super, f.bf16}][rows]
+	}
+	return k
+}()
+
+// tilesNEON takes as many rows through a panel at once as there are kernels for: the integer and float sums of more do not fit the registers.
+func tilesNEON(p *dotArgs, kernels *[2][2][]func(*dotArgs), f *format, rows, panels int) {
 	b, m := 0, 0
 	if f.block == 32 {
 		b = 1
@@ -47,20 +54,20 @@ func dotTilesNEON(p *dotArgs, f *format, rows, panels int) {
 	if f.hasMin {
 		m = 1
 	}
+	byRows := kernels[b][m]
+	most := len(byRows) - 1
 	saved := *p
 	for v := range panels {
 		p.w = unsafe.Add(saved.w, v*p.wPanel)
 		p.scale = unsafe.Add(saved.scale, v*p.scaleSize)
 		p.mask = saved.mask >> (16 * v)
 		for i := 0; i < rows; {
-			n := rows - i
-			if n > 3 {
-				n = (n + 1) / 2
-			}
+			n := (rows - i + most - 1) / most // tiles to go
+			n = (rows - i + n - 1) / n
 			p.a = unsafe.Add(saved.a, i*p.aStride)
 			p.meta = unsafe.Add(saved.meta, 4*i)
 			p.c = unsafe.Add(saved.c, i*p.ldc+v*4*nr)
-			dotNEON[b][m][n](p)
+			byRows[n](p)
 			i += n
 		}
 	}

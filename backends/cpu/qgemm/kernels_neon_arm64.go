@@ -7,7 +7,10 @@ package qgemm
 import "unsafe"
 
 // dotNEON are the kernels by block (16 and 32), minimums and rows.
-var dotNEON = [2][2][4]func(*dotArgs){{{nil, dotNEONx1k16, dotNEONx2k16, dotNEONx3k16}, {nil, dotNEONx1k16min, dotNEONx2k16min, dotNEONx3k16min}}, {{nil, dotNEONx1k32, dotNEONx2k32, dotNEONx3k32}, {nil, dotNEONx1k32min, dotNEONx2k32min, dotNEONx3k32min}}}
+var dotNEON = [2][2][]func(*dotArgs){{{nil, dotNEONx1k16, dotNEONx2k16, dotNEONx3k16}, {nil, dotNEONx1k16min, dotNEONx2k16min, dotNEONx3k16min}}, {{nil, dotNEONx1k32, dotNEONx2k32, dotNEONx3k32}, {nil, dotNEONx1k32min, dotNEONx2k32min, dotNEONx3k32min}}}
+
+// dotWideNEON are the kernels without dot products by block (16 and 32), minimums and rows.
+var dotWideNEON = [2][2][]func(*dotArgs){{{nil, dotWideNEONx1k16, dotWideNEONx2k16}, {nil, dotWideNEONx1k16min, dotWideNEONx2k16min}}, {{nil, dotWideNEONx1k32, dotWideNEONx2k32}, {nil, dotWideNEONx1k32min, dotWideNEONx2k32min}}}
 
 // spreadsNEON are by bits; the last is for table formats.
 var spreadsNEON = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){spreadNEONU8, spreadNEONU4, spreadNEONU5, spreadNEONU6, spreadNEONU2, spreadNEONU3, spreadNEONTable}
@@ -87,6 +90,46 @@ func dotNEONx2k32min(p *dotArgs)
 //
 //go:noescape
 func dotNEONx3k32min(p *dotArgs)
+
+// dotWideNEONx1k16 takes 1 rows through a panel in blocks of 16 without dot products.
+//
+//go:noescape
+func dotWideNEONx1k16(p *dotArgs)
+
+// dotWideNEONx2k16 takes 2 rows through a panel in blocks of 16 without dot products.
+//
+//go:noescape
+func dotWideNEONx2k16(p *dotArgs)
+
+// dotWideNEONx1k16min takes 1 rows through a panel in blocks of 16 without dot products, with minimums.
+//
+//go:noescape
+func dotWideNEONx1k16min(p *dotArgs)
+
+// dotWideNEONx2k16min takes 2 rows through a panel in blocks of 16 without dot products, with minimums.
+//
+//go:noescape
+func dotWideNEONx2k16min(p *dotArgs)
+
+// dotWideNEONx1k32 takes 1 rows through a panel in blocks of 32 without dot products.
+//
+//go:noescape
+func dotWideNEONx1k32(p *dotArgs)
+
+// dotWideNEONx2k32 takes 2 rows through a panel in blocks of 32 without dot products.
+//
+//go:noescape
+func dotWideNEONx2k32(p *dotArgs)
+
+// dotWideNEONx1k32min takes 1 rows through a panel in blocks of 32 without dot products, with minimums.
+//
+//go:noescape
+func dotWideNEONx1k32min(p *dotArgs)
+
+// dotWideNEONx2k32min takes 2 rows through a panel in blocks of 32 without dot products, with minimums.
+//
+//go:noescape
+func dotWideNEONx2k32min(p *dotArgs)
 
 // spreadNEONU8 spreads n units of bits, in sets of per units which lie stride bytes apart, to bytes less a number.
 //

@@ -2492,6 +2492,2610 @@ laneout:
 end:
 	RET
 
+// func dotWideNEONx1k16(p *dotArgs)
+TEXT ·dotWideNEONx1k16(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	FMOVQ.P 16(R20), F0
+	VDUP V0.S[0], V2.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	ADD $256, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	ADD $64, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx2k16(p *dotArgs)
+TEXT ·dotWideNEONx2k16(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V31.B16, V31.B16, V31.B16
+	FMOVQ.P 16(R20), F0
+	FMOVQ.P 16(R21), F1
+	VDUP V0.S[0], V2.S4
+	VDUP V1.S[0], V3.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	VDUP V1.S[1], V3.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	VDUP V1.S[2], V3.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	VDUP V1.S[3], V3.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	ADD $256, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V25.S4, V24.S4, V24.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADDP V27.S4, V26.S4, V25.S4
+	VADD V0.S4, V25.S4, V25.S4
+	VADDP V29.S4, V28.S4, V26.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VADDP V31.S4, V30.S4, V27.S4
+	VADD V0.S4, V27.S4, V27.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	FMOVS 4(R2), F1
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e24df18 // fmul v24.4s, v24.4s, v4.4s
+	WORD $0x4f81130c // fmla v12.4s, v24.4s, v1.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e25df39 // fmul v25.4s, v25.4s, v5.4s
+	WORD $0x4f81132d // fmla v13.4s, v25.4s, v1.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f81134e // fmla v14.4s, v26.4s, v1.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e27df7b // fmul v27.4s, v27.4s, v7.4s
+	WORD $0x4f81136f // fmla v15.4s, v27.4s, v1.s[0]
+	ADD $64, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx1k16min(p *dotArgs)
+TEXT ·dotWideNEONx1k16min(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	FMOVQ.P 16(R20), F0
+	VDUP V0.S[0], V2.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	ADD $256, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	FLDPQ 64(R3), (F4, F5)
+	FLDPQ 96(R3), (F6, F7)
+	FMOVS 128(R2), F0
+	WORD $0x4f801088 // fmla v8.4s, v4.4s, v0.s[0]
+	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f8010eb // fmla v11.4s, v7.4s, v0.s[0]
+	ADD $128, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx2k16min(p *dotArgs)
+TEXT ·dotWideNEONx2k16min(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V31.B16, V31.B16, V31.B16
+	FMOVQ.P 16(R20), F0
+	FMOVQ.P 16(R21), F1
+	VDUP V0.S[0], V2.S4
+	VDUP V1.S[0], V3.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	VDUP V1.S[1], V3.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	VDUP V1.S[2], V3.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	VDUP V1.S[3], V3.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	ADD $256, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V25.S4, V24.S4, V24.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADDP V27.S4, V26.S4, V25.S4
+	VADD V0.S4, V25.S4, V25.S4
+	VADDP V29.S4, V28.S4, V26.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VADDP V31.S4, V30.S4, V27.S4
+	VADD V0.S4, V27.S4, V27.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	FMOVS 4(R2), F1
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e24df18 // fmul v24.4s, v24.4s, v4.4s
+	WORD $0x4f81130c // fmla v12.4s, v24.4s, v1.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e25df39 // fmul v25.4s, v25.4s, v5.4s
+	WORD $0x4f81132d // fmla v13.4s, v25.4s, v1.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f81134e // fmla v14.4s, v26.4s, v1.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e27df7b // fmul v27.4s, v27.4s, v7.4s
+	WORD $0x4f81136f // fmla v15.4s, v27.4s, v1.s[0]
+	FLDPQ 64(R3), (F4, F5)
+	FLDPQ 96(R3), (F6, F7)
+	FMOVS 128(R2), F0
+	WORD $0x4f801088 // fmla v8.4s, v4.4s, v0.s[0]
+	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f8010eb // fmla v11.4s, v7.4s, v0.s[0]
+	FMOVS 132(R2), F1
+	WORD $0x4f81108c // fmla v12.4s, v4.4s, v1.s[0]
+	WORD $0x4f8110ad // fmla v13.4s, v5.4s, v1.s[0]
+	WORD $0x4f8110ce // fmla v14.4s, v6.4s, v1.s[0]
+	WORD $0x4f8110ef // fmla v15.4s, v7.4s, v1.s[0]
+	ADD $128, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx1k32(p *dotArgs)
+TEXT ·dotWideNEONx1k32(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	FMOVQ.P 16(R20), F0
+	VDUP V0.S[0], V2.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	FMOVQ.P 16(R20), F0
+	VDUP V0.S[0], V2.S4
+	FMOVQ 256(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 272(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 288(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 304(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	FMOVQ 320(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 336(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 352(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 368(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	FMOVQ 384(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 400(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 416(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 432(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	FMOVQ 448(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 464(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 480(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 496(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	ADD $512, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	ADD $64, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx2k32(p *dotArgs)
+TEXT ·dotWideNEONx2k32(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V31.B16, V31.B16, V31.B16
+	FMOVQ.P 16(R20), F0
+	FMOVQ.P 16(R21), F1
+	VDUP V0.S[0], V2.S4
+	VDUP V1.S[0], V3.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	VDUP V1.S[1], V3.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	VDUP V1.S[2], V3.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	VDUP V1.S[3], V3.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	FMOVQ.P 16(R20), F0
+	FMOVQ.P 16(R21), F1
+	VDUP V0.S[0], V2.S4
+	VDUP V1.S[0], V3.S4
+	FMOVQ 256(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 272(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 288(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 304(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	VDUP V1.S[1], V3.S4
+	FMOVQ 320(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 336(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 352(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 368(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	VDUP V1.S[2], V3.S4
+	FMOVQ 384(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 400(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 416(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 432(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	VDUP V1.S[3], V3.S4
+	FMOVQ 448(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 464(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 480(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 496(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	ADD $512, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V25.S4, V24.S4, V24.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADDP V27.S4, V26.S4, V25.S4
+	VADD V0.S4, V25.S4, V25.S4
+	VADDP V29.S4, V28.S4, V26.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VADDP V31.S4, V30.S4, V27.S4
+	VADD V0.S4, V27.S4, V27.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	FMOVS 4(R2), F1
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e24df18 // fmul v24.4s, v24.4s, v4.4s
+	WORD $0x4f81130c // fmla v12.4s, v24.4s, v1.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e25df39 // fmul v25.4s, v25.4s, v5.4s
+	WORD $0x4f81132d // fmla v13.4s, v25.4s, v1.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f81134e // fmla v14.4s, v26.4s, v1.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e27df7b // fmul v27.4s, v27.4s, v7.4s
+	WORD $0x4f81136f // fmla v15.4s, v27.4s, v1.s[0]
+	ADD $64, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx1k32min(p *dotArgs)
+TEXT ·dotWideNEONx1k32min(SB), NOSPLIT, $64-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	FMOVQ.P 16(R20), F0
+	VDUP V0.S[0], V2.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	FMOVQ.P 16(R20), F0
+	VDUP V0.S[0], V2.S4
+	FMOVQ 256(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 272(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 288(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 304(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	FMOVQ 320(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 336(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 352(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 368(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	FMOVQ 384(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 400(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 416(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 432(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	FMOVQ 448(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	FMOVQ 464(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	FMOVQ 480(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	FMOVQ 496(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	ADD $512, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	FLDPQ 64(R3), (F4, F5)
+	FLDPQ 96(R3), (F6, F7)
+	FMOVS 128(R2), F0
+	WORD $0x4f801088 // fmla v8.4s, v4.4s, v0.s[0]
+	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f8010eb // fmla v11.4s, v7.4s, v0.s[0]
+	ADD $128, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $1, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
+// func dotWideNEONx2k32min(p *dotArgs)
+TEXT ·dotWideNEONx2k32min(SB), NOSPLIT, $128-8
+	MOVD p+0(FP), R0
+	MOVD 64(R0), R6
+	MOVD 72(R0), R7
+	MOVD 96(R0), R12
+	AND $0xffff, R12
+	CLZ R12, R12
+	MOVD $64, R13
+	SUB R12, R13, R12
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	MOVD 88(R0), R13
+	CBZ R13, start
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ load
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowin:
+	MOVD ZR, R17
+lanein:
+	MOVWU (R14)(R17<<2), R19
+	MOVW R19, (R15)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT lanein
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowin
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+load:
+	FMOVQ 0(R14), F8
+	FMOVQ 16(R14), F9
+	FMOVQ 32(R14), F10
+	FMOVQ 48(R14), F11
+	ADD R15, R14
+	FMOVQ 0(R14), F12
+	FMOVQ 16(R14), F13
+	FMOVQ 32(R14), F14
+	FMOVQ 48(R14), F15
+start:
+	MOVD 0(R0), R20
+	MOVD 8(R0), R13
+	ADD R13, R20, R21
+	MOVD 32(R0), R1
+	MOVD 16(R0), R2
+	MOVD 48(R0), R3
+	MOVD 80(R0), R4
+block:
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V27.B16, V27.B16, V27.B16
+	VEOR V28.B16, V28.B16, V28.B16
+	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V30.B16, V30.B16, V30.B16
+	VEOR V31.B16, V31.B16, V31.B16
+	FMOVQ.P 16(R20), F0
+	FMOVQ.P 16(R21), F1
+	VDUP V0.S[0], V2.S4
+	VDUP V1.S[0], V3.S4
+	FMOVQ 0(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 16(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 32(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 48(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	VDUP V1.S[1], V3.S4
+	FMOVQ 64(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 80(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 96(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 112(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	VDUP V1.S[2], V3.S4
+	FMOVQ 128(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 144(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 160(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 176(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	VDUP V1.S[3], V3.S4
+	FMOVQ 192(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 208(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 224(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 240(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	FMOVQ.P 16(R20), F0
+	FMOVQ.P 16(R21), F1
+	VDUP V0.S[0], V2.S4
+	VDUP V1.S[0], V3.S4
+	FMOVQ 256(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 272(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 288(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 304(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[1], V2.S4
+	VDUP V1.S[1], V3.S4
+	FMOVQ 320(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 336(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 352(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 368(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[2], V2.S4
+	VDUP V1.S[2], V3.S4
+	FMOVQ 384(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 400(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 416(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 432(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	VDUP V0.S[3], V2.S4
+	VDUP V1.S[3], V3.S4
+	FMOVQ 448(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b0 // sadalp v16.4s, v5.8h
+	WORD $0x4e6068d1 // sadalp v17.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068b8 // sadalp v24.4s, v5.8h
+	WORD $0x4e6068d9 // sadalp v25.4s, v6.8h
+	FMOVQ 464(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b2 // sadalp v18.4s, v5.8h
+	WORD $0x4e6068d3 // sadalp v19.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068ba // sadalp v26.4s, v5.8h
+	WORD $0x4e6068db // sadalp v27.4s, v6.8h
+	FMOVQ 480(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b4 // sadalp v20.4s, v5.8h
+	WORD $0x4e6068d5 // sadalp v21.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068bc // sadalp v28.4s, v5.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	FMOVQ 496(R1), F4
+	WORD $0x0e22c085 // smull v5.8h, v4.8b, v2.8b
+	WORD $0x4e22c086 // smull2 v6.8h, v4.16b, v2.16b
+	WORD $0x4e6068b6 // sadalp v22.4s, v5.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x0e23c085 // smull v5.8h, v4.8b, v3.8b
+	WORD $0x4e23c086 // smull2 v6.8h, v4.16b, v3.16b
+	WORD $0x4e6068be // sadalp v30.4s, v5.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	ADD $512, R1
+	ADD $64, R2, R14
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V17.S4, V16.S4, V16.S4
+	VADD V0.S4, V16.S4, V16.S4
+	VADDP V19.S4, V18.S4, V17.S4
+	VADD V0.S4, V17.S4, V17.S4
+	VADDP V21.S4, V20.S4, V18.S4
+	VADD V0.S4, V18.S4, V18.S4
+	VADDP V23.S4, V22.S4, V19.S4
+	VADD V0.S4, V19.S4, V19.S4
+	VLD1R.P 4(R14), [V0.S4]
+	VADDP V25.S4, V24.S4, V24.S4
+	VADD V0.S4, V24.S4, V24.S4
+	VADDP V27.S4, V26.S4, V25.S4
+	VADD V0.S4, V25.S4, V25.S4
+	VADDP V29.S4, V28.S4, V26.S4
+	VADD V0.S4, V26.S4, V26.S4
+	VADDP V31.S4, V30.S4, V27.S4
+	VADD V0.S4, V27.S4, V27.S4
+	FLDPQ 0(R3), (F4, F5)
+	FLDPQ 32(R3), (F6, F7)
+	FMOVS 0(R2), F0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4f801208 // fmla v8.4s, v16.4s, v0.s[0]
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e25de31 // fmul v17.4s, v17.4s, v5.4s
+	WORD $0x4f801229 // fmla v9.4s, v17.4s, v0.s[0]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x6e26de52 // fmul v18.4s, v18.4s, v6.4s
+	WORD $0x4f80124a // fmla v10.4s, v18.4s, v0.s[0]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e27de73 // fmul v19.4s, v19.4s, v7.4s
+	WORD $0x4f80126b // fmla v11.4s, v19.4s, v0.s[0]
+	FMOVS 4(R2), F1
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e24df18 // fmul v24.4s, v24.4s, v4.4s
+	WORD $0x4f81130c // fmla v12.4s, v24.4s, v1.s[0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e25df39 // fmul v25.4s, v25.4s, v5.4s
+	WORD $0x4f81132d // fmla v13.4s, v25.4s, v1.s[0]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e26df5a // fmul v26.4s, v26.4s, v6.4s
+	WORD $0x4f81134e // fmla v14.4s, v26.4s, v1.s[0]
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e27df7b // fmul v27.4s, v27.4s, v7.4s
+	WORD $0x4f81136f // fmla v15.4s, v27.4s, v1.s[0]
+	FLDPQ 64(R3), (F4, F5)
+	FLDPQ 96(R3), (F6, F7)
+	FMOVS 128(R2), F0
+	WORD $0x4f801088 // fmla v8.4s, v4.4s, v0.s[0]
+	WORD $0x4f8010a9 // fmla v9.4s, v5.4s, v0.s[0]
+	WORD $0x4f8010ca // fmla v10.4s, v6.4s, v0.s[0]
+	WORD $0x4f8010eb // fmla v11.4s, v7.4s, v0.s[0]
+	FMOVS 132(R2), F1
+	WORD $0x4f81108c // fmla v12.4s, v4.4s, v1.s[0]
+	WORD $0x4f8110ad // fmla v13.4s, v5.4s, v1.s[0]
+	WORD $0x4f8110ce // fmla v14.4s, v6.4s, v1.s[0]
+	WORD $0x4f8110ef // fmla v15.4s, v7.4s, v1.s[0]
+	ADD $128, R3
+	ADD $192, R2
+	SUBS $1, R4
+	BNE block
+	MOVD R6, R14
+	MOVD R7, R15
+	CMP $16, R12
+	BEQ store
+	MOVD $8(RSP), R14
+	MOVD $64, R15
+store:
+	FMOVQ F8, 0(R14)
+	FMOVQ F9, 16(R14)
+	FMOVQ F10, 32(R14)
+	FMOVQ F11, 48(R14)
+	ADD R15, R14
+	FMOVQ F12, 0(R14)
+	FMOVQ F13, 16(R14)
+	FMOVQ F14, 32(R14)
+	FMOVQ F15, 48(R14)
+	CMP $16, R12
+	BEQ end
+	MOVD R6, R14
+	MOVD $8(RSP), R15
+	MOVD $2, R16
+rowout:
+	MOVD ZR, R17
+laneout:
+	MOVWU (R15)(R17<<2), R19
+	MOVW R19, (R14)(R17<<2)
+	ADD $1, R17
+	CMP R12, R17
+	BLT laneout
+	ADD R7, R14
+	ADD $64, R15
+	SUBS $1, R16
+	BNE rowout
+end:
+	RET
+
 // func spreadNEONU8(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
 TEXT ·spreadNEONU8(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0

@@ -137,11 +137,11 @@ func (f *file) initNEON(rows, slots int) {
 
 // joinNEON brings the integer sums of a block to the float sums: scales of the weights are in nB, minimums are loaded by the caller's
 // function.
-func (f *file) joinNEON(rows, slots int, minimums func()) {
+func (f *file) joinNEON(rows, slots int, sums func(i, v int) int, minimums func()) {
 	for i := range rows {
 		f.p("\tFMOVS %d(R2), F%d", 4*i, nA(i))
 		for v := range 4 {
-			n := e.V(nInt(i, v))
+			n := e.V(sums(i, v))
 			f.i(e.SCVTF(n, n))
 			f.i(e.FMUL(n, n, e.V(nB(v))))
 			f.i(e.FMLAElem(e.V(nSum(i, v)), n, e.V(nA(i)), 0))
@@ -204,7 +204,83 @@ func (f *file) dotNEON(rows, block int, min bool) string {
 	if min {
 		minimums = func() { four(64) }
 	}
-	f.joinNEON(rows, manySlots, minimums)
+	f.joinNEON(rows, manySlots, nInt, minimums)
+	f.p("\tADD $%d, R3", step)
+	f.p("\tADD $%d, R2", metaStep(manySlots))
+	f.p("\tSUBS $1, R4")
+	f.p("\tBNE block")
+	f.storeNEON(rows)
+	return name
+}
+
+// rowsWideNEON is the most rows of a kernel without dot products, whose integer sums take twice the registers.
+const rowsWideNEON = 2
+
+// dotWideNEON is dotNEON for processors without dot products: bytes are multiplied to halves, of which pairs join the sums.
+func (f *file) dotWideNEON(rows, block int, min bool) string {
+	name := fmt.Sprintf("dotWideNEONx%dk%d", rows, block)
+	doc := fmt.Sprintf("takes %d rows through a panel in blocks of %d without dot products", rows, block)
+	step := 64
+	if min {
+		name += "min"
+		doc += ", with minimums"
+		step = 128
+	}
+	// Two registers of pairs for each four lanes, which become one of sums.
+	pairs := func(i, u int) int { return 16 + 8*i + u }
+	sums := func(i, v int) int { return 16 + 8*i + v }
+	f.textFrame(name, "p *dotArgs", 8, 64*rows, doc+".")
+	f.p("\tMOVD p+0(FP), R0")
+	f.sumsNEON(rows)
+	f.rowsOfA(rows)
+	f.p("\tMOVD %d(R0), R1", argW)
+	f.p("\tMOVD %d(R0), R2", argMeta)
+	f.p("\tMOVD %d(R0), R3", argScale)
+	f.p("\tMOVD %d(R0), R4", argBlocks)
+	f.p("block:")
+	for i := range rows {
+		for u := range 8 {
+			f.p("\tVEOR V%d.B16, V%d.B16, V%d.B16", pairs(i, u), pairs(i, u), pairs(i, u))
+		}
+	}
+	for q := range block / 16 {
+		for i := range rows {
+			f.p("\tFMOVQ.P 16(R%d), F%d", 20+i, nA(i))
+		}
+		for g := range 4 {
+			for i := range rows {
+				f.p("\tVDUP V%d.S[%d], V%d.S4", nA(i), g, 2+i)
+			}
+			for v := range 4 {
+				f.p("\tFMOVQ %d(R1), F4", 64*(4*q+g)+16*v)
+				for i := range rows {
+					f.i(e.SMULL(5, 4, e.V(2+i)))
+					f.i(e.SMULL2(6, 4, e.V(2+i)))
+					f.i(e.SADALP(e.V(pairs(i, 2*v)), 5))
+					f.i(e.SADALP(e.V(pairs(i, 2*v+1)), 6))
+				}
+			}
+		}
+	}
+	f.p("\tADD $%d, R1", 16*block)
+	f.p("\tADD $%d, R2, R14", 4*manySlots)
+	for i := range rows {
+		f.p("\tVLD1R.P 4(R14), [V0.S4]")
+		for v := range 4 {
+			f.p("\tVADDP V%d.S4, V%d.S4, V%d.S4", pairs(i, 2*v+1), pairs(i, 2*v), sums(i, v))
+			f.p("\tVADD V0.S4, V%d.S4, V%d.S4", sums(i, v), sums(i, v))
+		}
+	}
+	four := func(at int) {
+		f.p("\tFLDPQ %d(R3), (F%d, F%d)", at, nB(0), nB(1))
+		f.p("\tFLDPQ %d(R3), (F%d, F%d)", at+32, nB(2), nB(3))
+	}
+	four(0)
+	var minimums func()
+	if min {
+		minimums = func() { four(64) }
+	}
+	f.joinNEON(rows, manySlots, sums, minimums)
 	f.p("\tADD $%d, R3", step)
 	f.p("\tADD $%d, R2", metaStep(manySlots))
 	f.p("\tSUBS $1, R4")
@@ -518,20 +594,27 @@ func (f *file) quantizeNEON(block int) {
 func neon(out string) {
 	f := &file{}
 	var tables strings.Builder
-	tables.WriteString("\n// dotNEON are the kernels by block (16 and 32), minimums and rows.\n")
-	fmt.Fprintf(&tables, "var dotNEON = [2][2][%d]func(*dotArgs){", rowsNEON+1)
-	for _, block := range []int{16, 32} {
-		tables.WriteString("{")
-		for _, min := range []bool{false, true} {
-			tables.WriteString("{nil")
-			for rows := 1; rows <= rowsNEON; rows++ {
-				tables.WriteString(", " + f.dotNEON(rows, block, min))
+	for _, t := range []struct {
+		name, doc string
+		rows      int
+		kernel    func(rows, block int, min bool) string
+	}{{"dotNEON", "are the kernels", rowsNEON, f.dotNEON}, {"dotWideNEON", "are the kernels without dot products", rowsWideNEON, f.dotWideNEON}} {
+		fmt.Fprintf(&tables, "\n// %s %s by block (16 and 32), minimums and rows.\n", t.name, t.doc)
+		fmt.Fprintf(&tables, "var %s = [2][2][]func(*dotArgs){", t.name)
+		for _, block := range []int{16, 32} {
+			tables.WriteString("{")
+			for _, min := range []bool{false, true} {
+				tables.WriteString("{nil")
+				for rows := 1; rows <= t.rows; rows++ {
+					tables.WriteString(", " + t.kernel(rows, block, min))
+				}
+				tables.WriteString("}, ")
 			}
 			tables.WriteString("}, ")
 		}
-		tables.WriteString("}, ")
+		tables.WriteString("}\n")
 	}
-	tables.WriteString("}\n\n// spreadsNEON are by bits; the last is for table formats.\nvar spreadsNEON = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){")
+	tables.WriteString("\n// spreadsNEON are by bits; the last is for table formats.\nvar spreadsNEON = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){")
 	for _, kind := range []string{"U8", "U4", "U5", "U6", "U2", "U3", "Table"} {
 		tables.WriteString(f.spreadNEON(kind) + ", ")
 	}
