@@ -43,7 +43,7 @@ func child(args []string) error {
 		return err
 	}
 	defer cpu.Close()
-	m, err := llm.Open(args[0], llm.Options{Backends: []backends.Backend{cpu}, Context: prompt + tokens, CacheType: tensor.F16, Cache: args[5]})
+	m, err := llm.Open(args[0], llm.Options{Backends: []backends.Backend{cpu}, Context: prompt + tokens, CacheType: tensor.F16, WeightCache: args[5]})
 	if err != nil {
 		return err
 	}

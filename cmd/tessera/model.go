@@ -85,10 +85,10 @@ func (f *llmFlags) open() (*languageModel, error) {
 		return nil, err
 	}
 	if f.packed == besideModel {
-		f.packed = llm.CachePath(f.Model)
+		f.packed = llm.WeightCachePath(f.Model)
 	}
 	bar := cli.NewProgress("load")
-	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, Cache: f.packed, Progress: bar.Set, Graph: options}
+	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, WeightCache: f.packed, Progress: bar.Set, Graph: options}
 	m := &languageModel{name: "tolstoy-3m (embedded)", backend: list[0].Name(), options: &f.Options}
 	if f.Model == "" {
 		m.Model, err = llm.Parse(tolstoy.GGUF(), o)
@@ -104,7 +104,7 @@ func (f *llmFlags) open() (*languageModel, error) {
 		}
 		return nil, err
 	}
-	if info := m.Cache(); info.Err != nil && info.Bytes == 0 {
+	if info := m.WeightCache(); info.Err != nil && info.Bytes == 0 {
 		fmt.Fprintln(f.cmd.ErrOrStderr(), "tessera:", printable(info.Err.Error()))
 	}
 	m.close = func() {

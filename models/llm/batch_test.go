@@ -47,7 +47,7 @@ func TestSaveLoadFork(t *testing.T) {
 	require.NoError(t, l.Rewind(0))
 	want := logitsOf(t, l, 5, 6, 7)
 	data := saved.Bytes()
-	var ce *llm.CacheError
+	var ce *llm.SavedError
 	for n := 0; n < len(data); n += 1 + n/40 {
 		require.ErrorAs(t, l.Load(ctx, bytes.NewReader(data[:n])), &ce, "cut at byte %d", n)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// CachePath returns where the packed weights of a model are kept by convention: beside its file, or in its folder.
-func CachePath(model string) string {
+// WeightCachePath returns where the packed weights of a model are kept by convention: beside its file, or in its folder.
+func WeightCachePath(model string) string {
 	const name = "packed.tessera"
 	if info, err := os.Stat(model); err == nil && info.IsDir() {
 		return filepath.Join(model, name)
@@ -23,8 +23,8 @@ func CachePath(model string) string {
 	return model + "." + name
 }
 
-// CacheInfo says what became of the file of Options.Cache.
-type CacheInfo struct {
+// WeightCacheInfo says what became of the file of Options.WeightCache.
+type WeightCacheInfo struct {
 	Path   string
 	Reused bool  // it served as it was
 	Bytes  int64 // of the file
@@ -32,8 +32,8 @@ type CacheInfo struct {
 	Err error
 }
 
-// Cache says what became of the file of Options.Cache.
-func (m *Model) Cache() CacheInfo {
+// WeightCache says what became of the file of Options.WeightCache.
+func (m *Model) WeightCache() WeightCacheInfo {
 	k := &m.w.keep
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -50,7 +50,7 @@ type keeper struct {
 	file        *packfile.File // nil: none that can be used
 	blobs       []packfile.Blob
 	fresh       bool // blobs differ from the file's
-	info        CacheInfo
+	info        WeightCacheInfo
 	done, total int64
 }
 

@@ -55,18 +55,18 @@ func TestCacheFile(t *testing.T) {
 		write(path)
 		m, err := llm.Open(path, llm.Options{})
 		require.NoError(t, err)
-		require.Equal(t, llm.CacheInfo{}, m.Cache())
+		require.Equal(t, llm.WeightCacheInfo{}, m.WeightCache())
 		want := firstLogits(t, m)
 		require.NoError(t, m.Close())
 		for i := range 3 {
 			var done, total, calls int64
-			m, err := llm.Open(path, llm.Options{Cache: llm.CachePath(path), Progress: func(d, n int64) {
+			m, err := llm.Open(path, llm.Options{WeightCache: llm.WeightCachePath(path), Progress: func(d, n int64) {
 				require.Greater(t, d, done)
 				done, total = d, n
 				calls++
 			}})
 			require.NoError(t, err)
-			info := m.Cache()
+			info := m.WeightCache()
 			require.NoError(t, info.Err)
 			require.Equal(t, i > 0, info.Reused, "%s, start %d", name, i)
 			stat, err := os.Stat(info.Path)
@@ -87,10 +87,10 @@ func TestCacheFile(t *testing.T) {
 func TestCacheFileOfAFolder(t *testing.T) {
 	dir := writeFolder(t, llmtest.Small("llama", false), map[string]any{"model_type": "llama"})
 	for i := range 2 {
-		m, err := llm.Open(dir, llm.Options{Cache: llm.CachePath(dir)})
+		m, err := llm.Open(dir, llm.Options{WeightCache: llm.WeightCachePath(dir)})
 		require.NoError(t, err)
-		require.Equal(t, i > 0, m.Cache().Reused)
-		require.Equal(t, filepath.Join(dir, "packed.tessera"), m.Cache().Path)
+		require.Equal(t, i > 0, m.WeightCache().Reused)
+		require.Equal(t, filepath.Join(dir, "packed.tessera"), m.WeightCache().Path)
 		require.NoError(t, m.Close())
 	}
 }
@@ -100,11 +100,11 @@ func TestCacheFileThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	model, kept := filepath.Join(dir, "m.gguf"), filepath.Join(dir, "kept")
 	require.NoError(t, os.WriteFile(model, tolstoy.GGUF(), 0o600))
-	start := func(list ...backends.Backend) (info llm.CacheInfo, logits []float32) {
-		m, err := llm.Open(model, llm.Options{Cache: kept, Backends: list})
+	start := func(list ...backends.Backend) (info llm.WeightCacheInfo, logits []float32) {
+		m, err := llm.Open(model, llm.Options{WeightCache: kept, Backends: list})
 		require.NoError(t, err)
 		defer m.Close()
-		return m.Cache(), firstLogits(t, m)
+		return m.WeightCache(), firstLogits(t, m)
 	}
 	_, want := start()
 	good, err := os.ReadFile(kept)
@@ -156,9 +156,9 @@ func TestCacheFileThatDoesNotFit(t *testing.T) {
 	}
 
 	// One model goes on with the file that another start replaces.
-	m, err := llm.Open(model, llm.Options{Cache: kept})
+	m, err := llm.Open(model, llm.Options{WeightCache: kept})
 	require.NoError(t, err)
-	require.True(t, m.Cache().Reused)
+	require.True(t, m.WeightCache().Reused)
 	require.NoError(t, os.Remove(kept))
 	again(nil)
 	require.Equal(t, want, firstLogits(t, m))
@@ -166,17 +166,17 @@ func TestCacheFileThatDoesNotFit(t *testing.T) {
 
 	letter := []byte("Dear Pierre, ...")
 	require.NoError(t, os.WriteFile(kept, letter, 0o600))
-	_, err = llm.Open(model, llm.Options{Cache: kept})
+	_, err = llm.Open(model, llm.Options{WeightCache: kept})
 	require.ErrorContains(t, err, "not replaced")
 	now, err := os.ReadFile(kept)
 	require.NoError(t, err)
 	require.Equal(t, letter, now)
-	_, err = llm.Open(model, llm.Options{Cache: model})
+	_, err = llm.Open(model, llm.Options{WeightCache: model})
 	require.ErrorIs(t, err, packfile.ErrForeign)
 
-	m, err = llm.Open(model, llm.Options{Cache: filepath.Join(dir, "none", "kept")})
+	m, err = llm.Open(model, llm.Options{WeightCache: filepath.Join(dir, "none", "kept")})
 	require.NoError(t, err)
-	require.ErrorIs(t, m.Cache().Err, os.ErrNotExist)
+	require.ErrorIs(t, m.WeightCache().Err, os.ErrNotExist)
 	require.Equal(t, want, firstLogits(t, m))
 	require.NoError(t, m.Close())
 }

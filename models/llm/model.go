@@ -44,9 +44,9 @@ type Options struct {
 	Chunk int
 	// CacheType is the element type of keys and values, one of CacheTypes; Invalid means F32.
 	CacheType tensor.DType
-	// Cache is a file in which the weights are kept as the backend has packed them; CachePath is a good place. The next start maps it instead of
-	// packing again. A file that belongs to another model, processor or version, or is damaged, is replaced; Model.Cache says what happened.
-	Cache string
+	// WeightCache is a file in which the weights are kept as the backend has packed them; WeightCachePath is a good place. The next start maps it instead of
+	// packing again. A file that belongs to another model, processor or version, or is damaged, is replaced; Model.WeightCache says what happened.
+	WeightCache string
 	// Progress, if not nil, is called while weights are packed, from one goroutine at a time, with the bytes of the files read so far and in all.
 	Progress func(done, total int64)
 	// Graph options; Backends of it are ignored.
@@ -193,7 +193,7 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 	if block := o.CacheType.Block(); c.Causal && (c.HeadDim%block != 0 || c.ValDim%block != 0) {
 		return nil, fmt.Errorf("keys and values of type %v need heads whose size is a multiple of %d; they have %d and %d", o.CacheType, block, c.HeadDim, c.ValDim)
 	}
-	m := &Model{Config: c, Tokenizer: tok, w: &weights{src: src, keep: keeper{path: o.Cache, progress: o.Progress}}, opts: o, programs: map[limits]*program{}, sessions: map[*Session]struct{}{}}
+	m := &Model{Config: c, Tokenizer: tok, w: &weights{src: src, keep: keeper{path: o.WeightCache, progress: o.Progress}}, opts: o, programs: map[limits]*program{}, sessions: map[*Session]struct{}{}}
 	if len(o.Backends) == 0 {
 		cpu, err := backends.Open("cpu")
 		if err != nil {

@@ -18,10 +18,10 @@ const (
 	cacheVersion = 1
 )
 
-// CacheError says why a saved session cannot be used.
-type CacheError struct{ Reason string }
+// SavedError says why a saved session cannot be used.
+type SavedError struct{ Reason string }
 
-func (e *CacheError) Error() string { return "saved session: " + e.Reason }
+func (e *SavedError) Error() string { return "saved session: " + e.Reason }
 
 // fingerprint tells models apart whose caches must not be mixed: by shape, and by a sample of every weight.
 func (m *Model) fingerprint() uint32 {
@@ -113,7 +113,7 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 	take := func(b []byte, what string) error {
 		if _, err := io.ReadFull(in, b); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return &CacheError{"it ends in " + what}
+				return &SavedError{"it ends in " + what}
 			}
 			return err
 		}
@@ -125,15 +125,15 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 	}
 	switch {
 	case string(head[:4]) != cacheMagic:
-		return nil, &CacheError{fmt.Sprintf("magic number %q, %q is right", head[:4], cacheMagic)}
+		return nil, &SavedError{fmt.Sprintf("magic number %q, %q is right", head[:4], cacheMagic)}
 	case le.Uint32(head[4:]) != cacheVersion:
-		return nil, &CacheError{fmt.Sprintf("version %d, %d can be read", le.Uint32(head[4:]), cacheVersion)}
+		return nil, &SavedError{fmt.Sprintf("version %d, %d can be read", le.Uint32(head[4:]), cacheVersion)}
 	case le.Uint32(head[8:]) != s.m.fingerprint():
-		return nil, &CacheError{"it belongs to another model or cache type"}
+		return nil, &SavedError{"it belongs to another model or cache type"}
 	}
 	n := le.Uint32(head[12:])
 	if n > uint32(s.p.lim.context) {
-		return nil, &CacheError{fmt.Sprintf("%d tokens do not fit the context of %d", n, s.p.lim.context)}
+		return nil, &SavedError{fmt.Sprintf("%d tokens do not fit the context of %d", n, s.p.lim.context)}
 	}
 	raw := make([]byte, 4*n)
 	if err := take(raw, "its tokens"); err != nil {
@@ -143,7 +143,7 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 	for i := range tokens {
 		id := le.Uint32(raw[4*i:])
 		if id >= uint32(s.m.Config.Vocab) {
-			return nil, &CacheError{fmt.Sprintf("token %d is %d, the vocabulary has %d", i, id, s.m.Config.Vocab)}
+			return nil, &SavedError{fmt.Sprintf("token %d is %d, the vocabulary has %d", i, id, s.m.Config.Vocab)}
 		}
 		tokens[i] = int32(id)
 	}
@@ -163,7 +163,7 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 		return nil, err
 	}
 	if le.Uint32(tail[:]) != want {
-		return nil, &CacheError{"its checksum is wrong"}
+		return nil, &SavedError{"its checksum is wrong"}
 	}
 	i := 0
 	_ = s.blocks(int(n), func(rows []byte) error {
