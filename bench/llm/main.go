@@ -64,7 +64,7 @@ type result struct {
 	PercentOfPeak      float64 `json:"percent_of_peak"`
 	BytesPerToken      float64 `json:"bytes_per_token"` // weights
 	CachePerToken      float64 `json:"kv_per_token"`    // keys and values
-	Bandwidth          float64 `json:"bandwidth_gb_s"`  // of a product of one row with as many bytes as the weights
+	Bandwidth          float64 `json:"bandwidth_gb_s"`  // of a product of one row that reads as many bytes
 	PercentOfBandwidth float64 `json:"percent_of_bandwidth"`
 	PercentWeights     float64 `json:"percent_of_bandwidth_weights_only"`
 }
@@ -216,7 +216,7 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 				return nil, err
 			}
 			*s.to = append(*s.to, *one)
-			m := measureMachine(typ, threads, read)
+			m := measureMachine(typ, threads, read+cache)
 			r.Peak, r.Bandwidth = max(r.Peak, m.peak), max(r.Bandwidth, m.bandwidth)
 		}
 	}

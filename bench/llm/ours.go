@@ -176,16 +176,16 @@ func work(path string, behind int) (weights, bytes, cache float64, err error) {
 
 type machine struct{ peak, bandwidth float64 }
 
-// measureMachine returns the arithmetic peak that belongs to a type, and the rate at which a product of one row reads as many bytes as
-// the weights that a token meets: of fewer, a cache would keep a larger part.
-func measureMachine(typ string, threads int, weights float64) machine {
+// measureMachine returns the arithmetic peak that belongs to a type, and the rate at which a product of one row reads as many bytes as a
+// token does: of fewer, a cache would keep a larger part.
+func measureMachine(typ string, threads int, read float64) machine {
 	arithmetic := gemm.S8
 	if typ == "f32" || typ == "f16" || typ == "bf16" {
 		arithmetic = gemm.F32
 	}
 	m := machine{peak: gemm.Peak(arithmetic, threads, nil)}
 	const k = 4096
-	n := int(weights) / (2 * k) &^ 127
+	n := int(read) / (2 * k) &^ 127
 	if row == nil || rowColumns != n {
 		p, err := gemm.PackB(gemm.Raw(gemm.BF16, make([]byte, 2*n*k), k, n, n, 1), &gemm.Options{})
 		if err != nil {
