@@ -244,7 +244,7 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	for _, x := range list {
 		x.run() // warm up
 	}
-	var peaks, bands []float64
+	var bands []float64
 	weightBytes := k * n * bsize
 	var band unsafe.Pointer
 	if m == 1 && c.threads == 1 {
@@ -257,7 +257,6 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	}
 	end := time.Now().Add(budget)
 	for round := 0; round < 5 || time.Now().Before(end); round++ {
-		peak := gemm.Peak(weights, c.threads, o)
 		if m == 1 && c.threads == 1 {
 			best := 0.0
 			for pattern := range C.int(2) {
@@ -275,8 +274,8 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 		// Each round starts with another contestant.
 		for i := range list {
 			x := list[(round+i)%len(list)]
+			st.settle()
 			if c.threads > 1 {
-				peak = max(peak, st.settle())
 				x.run()
 				x.run()
 			}
@@ -291,7 +290,6 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 			}
 			x.rates = append(x.rates, work*float64(reps)/time.Since(t).Seconds())
 		}
-		peaks = append(peaks, peak)
 		end = end.Add(st.waited)
 		st.total += st.waited
 		st.waited = 0
@@ -301,7 +299,6 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	}
 	r := &result{Case: c.name(), DType: c.dtype, M: m, N: n, K: k, Threads: c.threads, Packed: !c.plain,
 		Peers: map[string]float64{}, Ratio: map[string]float64{}}
-	r.Peak = slices.Max(peaks)
 	for _, x := range list {
 		med := median(x.rates)
 		if x.name == "ours" {
@@ -313,8 +310,8 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	for name, v := range r.Peers {
 		r.Ratio[name] = r.Ours / v
 	}
-	r.PercentOfPeak = 100 * r.Ours / median(peaks)
-	r.Peak = median(peaks)
+	r.Peak = median(st.peaks)
+	r.PercentOfPeak = 100 * r.Ours / r.Peak
 	if len(bands) > 0 {
 		r.Bandwidth = median(bands)
 		r.PercentOfBandwidth = 100 * (r.Ours / work * float64(weightBytes) / 1e9) / r.Bandwidth
@@ -395,30 +392,35 @@ func b2i(b bool) C.int {
 	return 0
 }
 
-// settler brings a machine to the state in which products of several threads are measured.
+// settler brings a machine to the state in which products are measured.
 type settler struct {
 	weights       gemm.Type
 	threads       int
 	o             *gemm.Options
 	full          float64       // the peak of one thread times the threads
+	peaks         []float64     // those of the settled machine
 	waited, total time.Duration // beyond what a settled machine takes, since the last round and before it
 }
 
-// settle keeps all processors at work until the threads of the contestant before have given up looking for more, which those of
-// OpenBLAS do after 2^26 cycles, and until the machine gives as many processors as there are threads: virtual ones can be away for
-// seconds. It gives up after ten seconds a case. A pause would not do, because a virtual processor that has been idle takes
-// milliseconds to come back. It returns the peak.
-func (s *settler) settle() float64 {
-	start, peak := time.Now(), 0.0
+// settle waits until the machine gives as many processors as there are threads: virtual ones can be away for seconds. It gives up
+// after ten seconds a case. With several threads it also keeps all processors at work until those of the contestant before have
+// given up looking for more, which those of OpenBLAS do after 2^26 cycles; a pause would not do, because a virtual processor that
+// has been idle takes milliseconds to come back.
+func (s *settler) settle() {
+	start, least := time.Now(), time.Duration(0)
+	if s.threads > 1 {
+		least = 25 * time.Millisecond
+	}
 	for {
 		p := gemm.Peak(s.weights, s.threads, s.o)
-		peak = max(peak, p)
 		took := time.Since(start)
-		if took < 25*time.Millisecond || p < 0.85*s.full && s.total+took < 10*time.Second {
+		settled := p >= 0.85*s.full
+		if took < least || !settled && s.total+took < 10*time.Second {
 			continue
 		}
-		s.waited += max(took-25*time.Millisecond, 0)
-		return peak
+		s.peaks = append(s.peaks, p)
+		s.waited += max(took-least, 0)
+		return
 	}
 }
 
