@@ -157,7 +157,7 @@ func (p *product) run(w *Workspace) error {
 	}
 	if p.widen || p.localB {
 		// One chunk of B, and its column sums in the last 16 KiB.
-		p.widenBytes = sumBytes + roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
+		p.widenBytes = chunkSumBytes + roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
 	}
 	if p.scratch {
 		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
@@ -250,7 +250,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		// Every block packs its chunks of B, so blocks are as high as C allows, and workers share columns.
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
 		p.bl.mc = ceilDiv(p.strips, blocks)
-		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+1)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), sumBytes/4/nr)
+		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+1)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), chunkSumBytes/4/nr)
 		p.bl.nc, p.bl.unit = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), 1
 	}
 	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
@@ -483,7 +483,7 @@ func (p *product) compute(worker, job int) {
 				args.bks, args.bps = kern.b.step(), ceilDiv(kc*kr, kern.b.kr)*kern.b.step()
 				args.b, args.comp = private, nil
 				if kern.acc == S32 {
-					args.comp = unsafe.Add(private, p.widenBytes-sumBytes)
+					args.comp = unsafe.Add(private, p.widenBytes-chunkSumBytes)
 				}
 				kern.run(args, h, p1-p0, tail)
 			} else {
@@ -604,8 +604,8 @@ func (p *product) widenChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
 	}
 }
 
-// sumBytes holds the column sums of a chunk of B: 4096 columns, more than the chunk of any cache takes.
-const sumBytes = 16 << 10
+// chunkSumBytes holds the column sums of a chunk of B: 4096 columns, more than the chunk of any cache takes.
+const chunkSumBytes = 16 << 10
 
 // packChunk packs a chunk of a plain B into the worker's own memory, where it stays in L2 while every strip of the block uses it.
 func (p *product) packChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
@@ -615,7 +615,7 @@ func (p *product) packChunk(dst unsafe.Pointer, p0, p1, t0, kc int) {
 	packPanelsB(dst, &p.b, f, p.n0+p0*f.nr, p.k0+t0*kr, depth, p1-p0, step)
 	if p.kern.acc == S32 {
 		for i := range p1 - p0 {
-			columnSums(unsafe.Add(dst, p.widenBytes-sumBytes+i*f.nr*4), unsafe.Add(dst, i*step), f, depth)
+			columnSums(unsafe.Add(dst, p.widenBytes-chunkSumBytes+i*f.nr*4), unsafe.Add(dst, i*step), f, depth)
 		}
 	}
 }

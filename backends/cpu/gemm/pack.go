@@ -244,8 +244,9 @@ var (
 	// interleave, by rows of a group and bytes of an element: groups of rows, pitch apart, of bytes, a multiple of 16 elements.
 	interleave [5][3]func(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
 	flipLines  func(dst, src unsafe.Pointer, n int) // copies n bytes, a multiple of 64, with their top bits inverted
-	// sumBytes32 writes the sums of h rows, lead bytes apart, of n bytes, a multiple of 32.
-	sumBytes32 func(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+	// sumBytes writes the sums of h rows, lead bytes apart, of n bytes, a multiple of sumUnit.
+	sumBytes func(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+	sumUnit  int
 	// transpose4 brings four rows of n words, a multiple of 4 and lead bytes apart, to columns of four words, step bytes apart.
 	transpose4 func(dst, src unsafe.Pointer, lead, n, step int)
 	// packRows, by the size of an element: interleaves the rows of groups, pitch bytes apart, of columns elements, a multiple of 4.
@@ -448,9 +449,9 @@ func sumRows(rows unsafe.Pointer, a *Matrix, row, h int) {
 	src, k := a.at(row, 0), a.Cols
 	done := 0
 	clear(out)
-	if sumBytes32 != nil && k >= 32 {
-		done = k &^ 31
-		sumBytes32(rows, src, a.RowStride, h, done, a.typ == U8)
+	if sumBytes != nil && k >= sumUnit {
+		done = k / sumUnit * sumUnit
+		sumBytes(rows, src, a.RowStride, h, done, a.typ == U8)
 	}
 	for i := range out {
 		sum := out[i]

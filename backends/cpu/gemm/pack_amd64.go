@@ -53,6 +53,11 @@ func flipLinesAVX2(dst, src unsafe.Pointer, n int)
 //go:noescape
 func sumBytes32AVX2(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
 
+// sumBytesAVX512 writes the sums of h rows, lead bytes apart, of n bytes, 1 or more.
+//
+//go:noescape
+func sumBytesAVX512(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+
 // copyPanelsAVX2 moves rows of panels times bytes, a multiple of 64, pitch apart, to panels that are stride apart.
 //
 //go:noescape

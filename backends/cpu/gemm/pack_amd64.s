@@ -223,6 +223,66 @@ line:
 	VZEROUPPER
 	RET
 
+// func sumBytesAVX512(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
+TEXT ·sumBytesAVX512(SB), NOSPLIT, $0-41
+	MOVQ sums+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ lead+16(FP), DX
+	MOVQ h+24(FP), R8
+	MOVQ n+32(FP), R9
+	MOVBLZX unsigned+40(FP), AX
+	DECQ R9
+	MOVQ R9, BX
+	ANDQ $63, BX
+	INCQ BX // bytes of the last vector
+	MOVQ $-1, R11
+	BZHIQ BX, R11, R11
+	KMOVQ R11, K1
+	SHRQ $6, R9 // vectors before it
+	VPXORQ Z15, Z15, Z15
+	VPXORQ Z14, Z14, Z14 // what the bytes are flipped with
+	XORQ R10, R10 // what flipping added
+	TESTL AX, AX
+	JNE row
+	MOVL $0x80808080, AX
+	VPBROADCASTD AX, Z14
+	MOVQ R9, R10
+	INCQ R10
+	SHLQ $13, R10
+row:
+	MOVQ SI, AX
+	MOVQ R9, CX
+	VPXORQ Z0, Z0, Z0
+	TESTQ CX, CX
+	JEQ last
+line:
+	VPXORQ (AX), Z14, Z1
+	VPSADBW Z15, Z1, Z1
+	VPADDQ Z1, Z0, Z0
+	ADDQ $64, AX
+	DECQ CX
+	JNZ line
+last:
+	VMOVDQU8.Z (AX), K1, Z1
+	VPXORQ Z1, Z14, Z1
+	VPSADBW Z15, Z1, Z1
+	VPADDQ Z1, Z0, Z0
+	VEXTRACTI64X4 $1, Z0, Y1
+	VPADDQ Y1, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDQ X1, X0, X0
+	VPSRLDQ $8, X0, X1
+	VPADDQ X1, X0, X0
+	VMOVQ X0, AX
+	SUBQ R10, AX
+	MOVL AX, (DI)
+	ADDQ $4, DI
+	ADDQ DX, SI
+	DECQ R8
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func copyPanelsAVX2(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
 TEXT ·copyPanelsAVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI

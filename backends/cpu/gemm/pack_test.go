@@ -106,3 +106,32 @@ func FuzzPack(f *testing.F) {
 		}
 	})
 }
+
+// Sums of rows for every length of a rest, next to memory that must not count.
+func TestRowSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(53, 54))
+	for k := 1; k < 200; k++ {
+		const h = 5
+		pitch := k + r.IntN(4)
+		raw := make([]byte, (h-1)*pitch+k)
+		for i := range raw {
+			raw[i] = byte(r.Uint32())
+		}
+		for _, typ := range []Type{S8, U8} {
+			a := Raw(typ, raw, h, k, pitch, 1)
+			got := make([]int32, h)
+			sumRows(unsafe.Pointer(&got[0]), &a, 0, h)
+			for i := range h {
+				var sum int32
+				for q := range k {
+					v := int32(int8(raw[i*pitch+q]))
+					if typ == U8 {
+						v = int32(raw[i*pitch+q]) - 128
+					}
+					sum += v
+				}
+				require.Equal(t, -128*sum, got[i], "%v, k %d, row %d", typ, k, i)
+			}
+		}
+	}
+}

@@ -830,6 +830,7 @@ func amd64(out string) {
 	{
 		f := &file{}
 		f.packing()
+		f.sumBytes512()
 		f.copyPanels()
 		f.interleaves()
 		tables := f.transposes512(false) + f.transposes512(true)
