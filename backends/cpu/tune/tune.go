@@ -4,8 +4,9 @@
 // Thresholds are decided one after another, each with those before it as decided. For one threshold, every candidate value runs
 // every case of its step in every round, next to the current value, so that a clock that drifts meets all of them. What counts is
 // the ratio of a candidate's time to the current value's in the same round: its median over the rounds for each case, and the
-// geometric mean of those over the cases. A value replaces the current one only if it is faster by more than the margin, which
-// noise is not.
+// geometric mean of those over the cases. A value replaces the current one only if it is faster by more than the margin, and if the
+// same mean of the ratios that two of three rounds stay below is faster too: where times scatter, as on a shared machine with
+// several workers, a median alone says little.
 package tune
 
 import (
@@ -164,7 +165,8 @@ func (c *Choice) decide(ctx context.Context, m Measurer, s Step, now map[string]
 			values = append(values, v)
 		}
 	}
-	logs := make([]float64, len(values)) // sums over the cases of the logarithms of ratios
+	logs := make([]float64, len(values))  // sums over the cases of the logarithms of median ratios
+	sober := make([]float64, len(values)) // the same of the ratios that two of three rounds stay below
 	for _, at := range s.Cases {
 		ratios := make([][]float64, len(values))
 		for range max(conf.Rounds, 1) {
@@ -189,13 +191,14 @@ func (c *Choice) decide(ctx context.Context, m Measurer, s Step, now map[string]
 		for i := range values {
 			slices.Sort(ratios[i])
 			logs[i] += math.Log(median(ratios[i]))
+			sober[i] += math.Log(ratios[i][len(ratios[i])*2/3])
 		}
 	}
 	best := 1.0
 	for i, v := range values {
 		ratio := math.Exp(logs[i] / float64(len(s.Cases)))
 		c.Candidates = append(c.Candidates, Candidate{v, ratio})
-		if ratio < best && ratio < 1-conf.Margin {
+		if ratio < best && ratio < 1-conf.Margin && sober[i] < 0 {
 			best, c.Value, c.Saved = ratio, v, 1-ratio
 		}
 	}

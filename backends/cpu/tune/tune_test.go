@@ -92,6 +92,21 @@ func TestDriftAndDisturbance(t *testing.T) {
 	require.Equal(t, 256, got[0].Value)
 }
 
+// A value whose times scatter widely around those of the current one does not win by its median.
+func TestScatterDoesNotWin(t *testing.T) {
+	times := []time.Duration{500, 1400, 900, 1600, 600, 1500, 950, 1700, 940} // against 1000; the median is 950
+	f := &fake{time: func(call int, _ Case, k map[string]int) (time.Duration, error) {
+		if k["kc-max"] == 1024 {
+			return times[(call/2-1)%len(times)] * time.Microsecond, nil
+		}
+		return time.Millisecond, nil
+	}}
+	got, err := Run(context.Background(), f, Config{Steps: []Step{{"kc-max", []int{1024}, []Case{small}}}, Rounds: len(times), Margin: 0.02})
+	require.NoError(t, err)
+	require.InDelta(t, 0.95, got[0].Candidates[1].Ratio, 1e-9)
+	require.Equal(t, 512, got[0].Value)
+}
+
 // Cases weigh alike, however long they take: a value that halves a short case and adds a tenth to a long one wins.
 func TestCasesWeighAlike(t *testing.T) {
 	f := &fake{time: func(_ int, c Case, k map[string]int) (time.Duration, error) {
