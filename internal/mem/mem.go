@@ -80,7 +80,6 @@ func Bytes(n int) []byte {
 type Mapping struct {
 	data []byte // the bytes asked for
 	raw  []byte // what was mapped; nil when the bytes are on the heap
-	pool *pool  // whose piece it is, or nil
 }
 
 // Data returns the bytes. For a file they must not be written.
@@ -95,9 +94,6 @@ func (m *Mapping) Close() error {
 	m.data, m.raw = nil, nil
 	if raw == nil {
 		return nil
-	}
-	if m.pool != nil {
-		return m.pool.release(raw)
 	}
 	return unmap(raw)
 }
@@ -180,5 +176,15 @@ func Advise(data []byte, advice Advice) {
 	whole := (len(data) - skip) / int(page) * int(page)
 	if whole > 0 {
 		advise(data[skip:skip+whole], advice)
+	}
+}
+
+// Touch writes a zero to the first byte of each huge page that data reaches into, which must be zero or about to be overwritten. Workers that
+// fill it then do not all clear the same page when they come to it first.
+func Touch(data []byte) {
+	const huge = 2 << 20
+	for i := 0; i < len(data); {
+		data[i] = 0
+		i += huge - int(uintptr(unsafe.Pointer(&data[i]))%huge)
 	}
 }

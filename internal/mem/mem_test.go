@@ -1,7 +1,6 @@
 package mem
 
 import (
-	"bytes"
 	"errors"
 	"math"
 	"os"
@@ -62,6 +61,7 @@ func TestAnonymous(t *testing.T) {
 		m, err := Anonymous(n)
 		require.NoError(t, err)
 		require.Len(t, m.Data(), n)
+		Touch(m.Data())
 		for i := range m.Data() {
 			require.Zero(t, m.Data()[i])
 			m.Data()[i] = byte(i)
@@ -71,33 +71,6 @@ func TestAnonymous(t *testing.T) {
 		require.NoError(t, m.Close())
 	}
 	_, err := Anonymous(-1)
-	require.ErrorIs(t, err, ErrOverflow)
-}
-
-// TestPooled: pieces are zero, apart, and free memory is zero again whoever had it; the mapping goes with its last piece.
-func TestPooled(t *testing.T) {
-	sizes := []int{1, 100 << 10, 3<<20 + 17, 8 << 20, 7 << 20, 9 << 20, 7 << 20, 7 << 20, 6 << 20}
-	for range 2 {
-		var list []*Mapping
-		for i, n := range sizes {
-			m, err := Pooled(n)
-			require.NoError(t, err)
-			require.Len(t, m.Data(), n)
-			Touch(m.Data())
-			require.Equal(t, n, bytes.Count(m.Data(), []byte{0}))
-			for j := range m.Data() {
-				m.Data()[j] = byte(i + 1)
-			}
-			list = append(list, m)
-		}
-		for i, m := range list {
-			require.Equal(t, []byte{byte(i + 1), byte(i + 1)}, []byte{m.Data()[0], m.Data()[sizes[i]-1]})
-			require.NoError(t, m.Close())
-			require.NoError(t, m.Close())
-		}
-		require.Nil(t, pools.current)
-	}
-	_, err := Pooled(-1)
 	require.ErrorIs(t, err, ErrOverflow)
 }
 

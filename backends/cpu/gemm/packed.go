@@ -96,7 +96,7 @@ func allocate[T any](owner *T, b *storage, n int) ([]byte, error) {
 	if n < mapFrom {
 		return mem.Bytes(n), nil
 	}
-	m, err := mem.Pooled(n)
+	m, err := mem.Anonymous(n)
 	if err != nil {
 		return nil, err
 	}

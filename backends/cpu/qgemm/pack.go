@@ -75,7 +75,7 @@ func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packe
 	if !ok {
 		return nil, fmt.Errorf("qgemm: %d panels of %d bytes: %w", p.panels, g.size, mem.ErrOverflow)
 	}
-	if p.mapping, err = mem.Pooled(size); err != nil {
+	if p.mapping, err = mem.Anonymous(size); err != nil {
 		return nil, err
 	}
 	p.data = p.mapping.Data()
