@@ -403,6 +403,7 @@ type work struct {
 	blocks     int
 	panels     int // of a group, per job
 	mr         int // pixels of a tile at most
+	strips     int // of tiles in a call at most
 	cuts       int // of the panels of a group
 }
 
@@ -507,6 +508,12 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	// A step takes about a cycle for each pixel: very long sums take fewer, so that no call takes 100 microseconds.
 	const cycles = 300_000
 	w.mr = min(max(cycles/max(ph.steps*len(ph.segs), 1), 1), p.k.mr)
+	// Short sums take several strips in a call, which then costs less than the sums; the panel stays in L1.
+	w.strips = 1
+	const short, together = 256, 32
+	if n := ph.steps * len(ph.segs); p.k.strips && n <= short {
+		w.strips = min(max(cycles/max(n*w.mr, 1), 1), together)
+	}
 	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
 	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.nr, 1)
 	w.panels = min(max(p.kn.panelFloats/perPanel, 1), panels)
@@ -698,10 +705,14 @@ func (p *Plan) Do(worker, job int) {
 			strips := ceilDiv(c1-c0, w.mr)
 			low, rem := (c1-c0)/strips, (c1-c0)%strips
 			col := c0
-			for st := range strips {
-				h := low
+			for st := 0; st < strips; {
+				h, count := low, strips-st
 				if st < rem {
-					h++
+					h, count = low+1, rem-st
+				}
+				count = min(count, w.strips)
+				if !direct {
+					count = 1
 				}
 				var from int
 				switch {
@@ -718,22 +729,23 @@ func (p *Plan) Do(worker, job int) {
 				for g := range s.Groups {
 					t.a = unsafe.Add(base, (from+g*cg)*size)
 					if t.segs == 0 {
-						p.bare(sc, g, p0, p1, h, pixel, stepX)
+						p.bare(sc, g, p0, p1, h*count, pixel, stepX)
 						continue
 					}
-					p.panels(sc, g, p0, p1, h, pixel, stepX, (row-first)*strips+st)
+					p.panels(sc, g, p0, p1, h, count, pixel, stepX, (row-first)*strips+st)
 				}
 				if (a.Post != nil || !direct) && cut == cuts-1 {
-					p.post(sc, h, pixel, stepX)
+					p.post(sc, h*count, pixel, stepX)
 				}
-				col += h
+				col += h * count
+				st += count
 			}
 		}
 	}
 }
 
-// panels runs one strip of pixels, the strip-th of a job, against panels of a group.
-func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX, strip int) {
+// panels runs count strips of h pixels, from the strip-th of a job on, against panels of a group.
+func (p *Plan) panels(sc *scratch, g, p0, p1, h, count, pixel, stepX, strip int) {
 	a, s, w, k := p.args, &p.s, p.cur, p.k
 	t := &sc.t
 	mg := s.M / s.Groups
@@ -744,9 +756,12 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX, strip int) {
 	if strip == 1 || strip == 2 {
 		ahead = (p1-p0)*size*4 + (strip-1)*size*2
 	}
+	pixels := t.a
+	t.stepA = h * t.ars
 	for pn := p0; pn < p1; pn++ {
 		live := min(mg-pn*k.nr, k.nr)
 		ch := g*mg + pn*k.nr
+		t.a, t.count = pixels, count
 		t.b = unsafe.Pointer(&p.f.data[w.ph.b+g*w.ph.group+pn*size])
 		t.ahead = uintptr(t.b) + uintptr(ahead)
 		t.init = unsafe.Pointer(&p.init[g*stride+pn*k.nr])
@@ -763,6 +778,7 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX, strip int) {
 		} else {
 			t.c, t.ldc = unsafe.Pointer(&sc.out[ch]), s.M*4
 		}
+		t.stepC, t.stepR = h*t.ldc, h*t.ldr
 		f := k.wide[h]
 		if k.half != nil && live <= k.nr/2 {
 			f = k.half[h]
@@ -771,7 +787,15 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, pixel, stepX, strip int) {
 			f(t)
 			continue
 		}
-		p.edge(sc, f, h, live)
+		c, res := t.c, t.res
+		t.count = 1
+		for i := range count {
+			t.a, t.c = unsafe.Add(pixels, i*t.stepA), unsafe.Add(c, i*t.stepC)
+			if res != nil {
+				t.res = unsafe.Add(res, i*t.stepR)
+			}
+			p.edge(sc, f, h, live)
+		}
 	}
 }
 
@@ -814,6 +838,7 @@ func (p *Plan) edge(sc *scratch, f func(*tile), h, live int) {
 	for i := range h {
 		copy(unsafe.Slice((*float32)(unsafe.Add(c, i*ldc)), live), sc.edge[i*nr:])
 	}
+	t.ldc, t.ldr = ldc, ldr
 }
 
 // post finishes the pixels of a strip.

@@ -229,6 +229,10 @@ func TestTileFields(t *testing.T) {
 	require.EqualValues(t, 128, unsafe.Offsetof(a.scale))
 	require.EqualValues(t, 136, unsafe.Offsetof(a.extra))
 	require.EqualValues(t, 144, unsafe.Offsetof(a.ahead))
+	require.EqualValues(t, 152, unsafe.Offsetof(a.count))
+	require.EqualValues(t, 160, unsafe.Offsetof(a.stepA))
+	require.EqualValues(t, 168, unsafe.Offsetof(a.stepC))
+	require.EqualValues(t, 176, unsafe.Offsetof(a.stepR))
 }
 
 func BenchmarkTypes(b *testing.B) {

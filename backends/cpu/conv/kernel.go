@@ -42,6 +42,11 @@ type tile struct {
 	// High tiles fetch memory that is needed later into L2, half as much as they read of the filter, from here on. It is an address only, never
 	// followed.
 	ahead uintptr
+
+	// Kernels of a set that says so go on with further strips of h pixels, count in all, whose pixels, results and residuals lie so many bytes
+	// behind those before. They change a, c, res and count.
+	count               int
+	stepA, stepC, stepR int
 }
 
 // strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.
@@ -110,6 +115,7 @@ type kernels struct {
 	nr      int                          // channels of a panel
 	mr      int                          // most pixels of a tile
 	masks   bool
+	strips  bool          // tiles take several strips in a call
 	wide    []func(*tile) // by pixels
 	half    []func(*tile) // of nr / 2 channels, or nil
 	sr      int           // most pixels of a strip

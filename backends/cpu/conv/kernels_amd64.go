@@ -6,7 +6,7 @@ import "github.com/tessera-go/tessera/internal/cpuinfo"
 
 var amd64Kernels = []*kernels{
 	{
-		isa: cpuinfo.AVX512, nr: 32, mr: 14, masks: true, wide: tileAVX512x32[:], half: tileAVX512x16[:],
+		isa: cpuinfo.AVX512, nr: 32, mr: 14, masks: true, strips: true, wide: tileAVX512x32[:], half: tileAVX512x16[:],
 		sr: 8, block: 1, mul: stripMulAVX512[:], maximum: stripMaxAVX512[:],
 		rows:    rowMulAVX512,
 		input:   [7]func(*transform){4: winogradInputAVX512x4, 6: winogradInputAVX512x6},
@@ -15,7 +15,7 @@ var amd64Kernels = []*kernels{
 		lineOut: [9]func(*inverse){6: lineOutputAVX512x6, 8: lineOutputAVX512x8},
 	},
 	{
-		isa: cpuinfo.AVX2, nr: 16, mr: 6, wide: tileAVX2x16[:],
+		isa: cpuinfo.AVX2, nr: 16, mr: 6, strips: true, wide: tileAVX2x16[:],
 		sr: 8, block: 8, mul: stripMulAVX2[:], maximum: stripMaxAVX2[:],
 		rows:    rowMulAVX2,
 		input:   [7]func(*transform){4: winogradInputAVX2x4, 6: winogradInputAVX2x6},
@@ -25,15 +25,15 @@ var amd64Kernels = []*kernels{
 	},
 	{
 		isa: cpuinfo.AVX512, kind: kindBF16, need: func(f *cpuinfo.Features) bool { return f.AVX512BF16 },
-		nr: 32, mr: 14, masks: true, wide: tileBF16AVX512x32[:], half: tileBF16AVX512x16[:],
+		nr: 32, mr: 14, masks: true, strips: true, wide: tileBF16AVX512x32[:], half: tileBF16AVX512x16[:],
 	},
 	{
 		isa: cpuinfo.AVX512, kind: kindU8, need: func(f *cpuinfo.Features) bool { return f.AVX512VNNI },
-		nr: 32, mr: 14, masks: true, wide: tileU8AVX512x32[:], half: tileU8AVX512x16[:],
+		nr: 32, mr: 14, masks: true, strips: true, wide: tileU8AVX512x32[:], half: tileU8AVX512x16[:],
 	},
-	{isa: cpuinfo.AVXVNNI, kind: kindU8, nr: 16, mr: 6, wide: tileU8AVX2x16[:]},
-	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
-	{isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, wide: tileS16AVX2x16[:]},
+	{isa: cpuinfo.AVXVNNI, kind: kindU8, nr: 16, mr: 6, strips: true, wide: tileU8AVX2x16[:]},
+	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, strips: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
+	{isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, strips: true, wide: tileS16AVX2x16[:]},
 }
 
 func archKernels() []*kernels { return amd64Kernels }

@@ -6,7 +6,7 @@
 
 // A tile kernel computes h pixels by NR output channels: every segment adds k steps (a value of each pixel by broadcast, NR
 // filter values as vectors), then init and the residual are added, the activation's mode is applied and the sums are limited to
-// lo and hi.
+// lo and hi. Several strips of h pixels may follow one another.
 //
 //	DI args     AX pixel 0 in the segment    BX filter    CX steps to go    SI segment offsets    DX segments to go
 //	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between pixels
@@ -20,6 +20,7 @@
 TEXT ·tileS16AVX2h1x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ 16(DI), BX
@@ -122,13 +123,25 @@ plain:
 	VMAXPS Y1, Y2, Y1
 	VMINPS Y1, Y4, Y1
 	VMOVUPS Y1, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
 	VMOVUPS Y0, 0(AX)
 	VMOVUPS Y1, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -136,6 +149,7 @@ raw:
 TEXT ·tileS16AVX2h2x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -287,8 +301,7 @@ plain:
 	VMAXPS Y3, Y4, Y3
 	VMINPS Y3, Y6, Y3
 	VMOVUPS Y3, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -297,6 +310,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y2, 0(AX)
 	VMOVUPS Y3, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -304,6 +330,7 @@ raw:
 TEXT ·tileS16AVX2h3x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -504,8 +531,7 @@ plain:
 	VMAXPS Y5, Y6, Y5
 	VMINPS Y5, Y8, Y5
 	VMOVUPS Y5, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -517,6 +543,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y4, 0(AX)
 	VMOVUPS Y5, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -525,6 +564,7 @@ TEXT ·tileS16AVX2h4x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -774,8 +814,7 @@ plain:
 	VMAXPS Y7, Y8, Y7
 	VMINPS Y7, Y10, Y7
 	VMOVUPS Y7, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -790,6 +829,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y6, 0(AX)
 	VMOVUPS Y7, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -798,6 +850,7 @@ TEXT ·tileS16AVX2h5x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1096,8 +1149,7 @@ plain:
 	VMAXPS Y9, Y10, Y9
 	VMINPS Y9, Y12, Y9
 	VMOVUPS Y9, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -1115,6 +1167,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y8, 0(AX)
 	VMOVUPS Y9, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -1124,6 +1189,7 @@ TEXT ·tileS16AVX2h6x16(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1471,8 +1537,7 @@ plain:
 	VMAXPS Y11, Y12, Y11
 	VMINPS Y11, Y14, Y11
 	VMOVUPS Y11, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -1493,5 +1558,18 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y10, 0(AX)
 	VMOVUPS Y11, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET

@@ -6,7 +6,7 @@
 
 // A tile kernel computes h pixels by NR output channels: every segment adds k steps (a value of each pixel by broadcast, NR
 // filter values as vectors), then init and the residual are added, the activation's mode is applied and the sums are limited to
-// lo and hi.
+// lo and hi. Several strips of h pixels may follow one another.
 //
 //	DI args     AX pixel 0 in the segment    BX filter    CX steps to go    SI segment offsets    DX segments to go
 //	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between pixels
@@ -20,6 +20,7 @@
 TEXT ·tileU8AVX2h1x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ 16(DI), BX
@@ -120,13 +121,25 @@ plain:
 	VMAXPS Y1, Y2, Y1
 	VMINPS Y1, Y4, Y1
 	VMOVUPS Y1, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
 	VMOVUPS Y0, 0(AX)
 	VMOVUPS Y1, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -134,6 +147,7 @@ raw:
 TEXT ·tileU8AVX2h2x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -281,8 +295,7 @@ plain:
 	VMAXPS Y3, Y4, Y3
 	VMINPS Y3, Y6, Y3
 	VMOVUPS Y3, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -291,6 +304,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y2, 0(AX)
 	VMOVUPS Y3, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -298,6 +324,7 @@ raw:
 TEXT ·tileU8AVX2h3x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -492,8 +519,7 @@ plain:
 	VMAXPS Y5, Y6, Y5
 	VMINPS Y5, Y8, Y5
 	VMOVUPS Y5, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -505,6 +531,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y4, 0(AX)
 	VMOVUPS Y5, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -513,6 +552,7 @@ TEXT ·tileU8AVX2h4x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -754,8 +794,7 @@ plain:
 	VMAXPS Y7, Y8, Y7
 	VMINPS Y7, Y10, Y7
 	VMOVUPS Y7, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -770,6 +809,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y6, 0(AX)
 	VMOVUPS Y7, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -778,6 +830,7 @@ TEXT ·tileU8AVX2h5x16(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1066,8 +1119,7 @@ plain:
 	VMAXPS Y9, Y10, Y9
 	VMINPS Y9, Y12, Y9
 	VMOVUPS Y9, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -1085,6 +1137,19 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y8, 0(AX)
 	VMOVUPS Y9, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET
 
@@ -1094,6 +1159,7 @@ TEXT ·tileU8AVX2h6x16(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
+again:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1429,8 +1495,7 @@ plain:
 	VMAXPS Y11, Y12, Y11
 	VMINPS Y11, Y14, Y11
 	VMOVUPS Y11, 32(AX)
-	VZEROUPPER
-	RET
+	JMP stored
 raw:
 	MOVQ 24(DI), AX
 	MOVQ 56(DI), CX
@@ -1451,5 +1516,18 @@ raw:
 	ADDQ CX, AX
 	VMOVUPS Y10, 0(AX)
 	VMOVUPS Y11, 32(AX)
+stored:
+	DECQ 152(DI)
+	JLE done
+	MOVQ 160(DI), AX
+	ADDQ AX, 0(DI)
+	MOVQ 168(DI), AX
+	ADDQ AX, 24(DI)
+	CMPQ 40(DI), $0
+	JEQ again
+	MOVQ 176(DI), AX
+	ADDQ AX, 40(DI)
+	JMP again
+done:
 	VZEROUPPER
 	RET

@@ -41,6 +41,7 @@ func (f *file) tile256(k element, h int) {
 	}
 	f.p("\tMOVQ p+0(FP), DI")
 	f.strides(h, oARS)
+	f.p("again:")
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
 			f.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
@@ -116,8 +117,7 @@ func (f *file) tile256(k element, h int) {
 			f.p("\tADDQ CX, AX")
 		}
 	}
-	f.p("\tVZEROUPPER")
-	f.p("\tRET")
+	f.p("\tJMP stored")
 	f.raw(k, h, nv, 32, acc)
 }
 

@@ -96,6 +96,7 @@ func (f *file) tile512(k element, h, nv int) {
 			f.p("\tSHRQ $16, R15")
 		}
 	}
+	f.p("again:")
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
 			f.p("\tVPXORD %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
@@ -212,8 +213,7 @@ func (f *file) tile512(k element, h, nv int) {
 			f.p("\tADDQ CX, AX")
 		}
 	}
-	f.p("\tVZEROUPPER")
-	f.p("\tRET")
+	f.p("\tJMP stored")
 	f.raw(k, h, nv, 64, acc)
 }
 
@@ -265,6 +265,20 @@ func (f *file) raw(k element, h, nv, bytes int, acc func(i, v int) string) {
 			f.p("\tADDQ CX, AX")
 		}
 	}
+	// The next strip of pixels.
+	f.p("stored:")
+	f.p("\tDECQ %d(DI)", oCount)
+	f.p("\tJLE done")
+	f.p("\tMOVQ %d(DI), AX", oStepA)
+	f.p("\tADDQ AX, %d(DI)", oA)
+	f.p("\tMOVQ %d(DI), AX", oStepC)
+	f.p("\tADDQ AX, %d(DI)", oC)
+	f.p("\tCMPQ %d(DI), $0", oRes)
+	f.p("\tJEQ again")
+	f.p("\tMOVQ %d(DI), AX", oStepR)
+	f.p("\tADDQ AX, %d(DI)", oRes)
+	f.p("\tJMP again")
+	f.p("done:")
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
 }

@@ -127,6 +127,10 @@ const (
 	oScale = 128
 	oExtra = 136
 	oAhead = 144
+	oCount = 152
+	oStepA = 160
+	oStepC = 168
+	oStepR = 176
 )
 
 // Offsets of the fields of strip.
@@ -173,7 +177,7 @@ func main() {
 const tileHeader = `
 // A tile kernel computes h pixels by NR output channels: every segment adds k steps (a value of each pixel by broadcast, NR
 // filter values as vectors), then init and the residual are added, the activation's mode is applied and the sums are limited to
-// lo and hi.
+// lo and hi. Several strips of h pixels may follow one another.
 //
 //	DI args     AX pixel 0 in the segment    BX filter    CX steps to go    SI segment offsets    DX segments to go
 //	R8 R9 R10 R11 R12 R13 R14   1 3 5 7 9 11 13 times the bytes between pixels
