@@ -114,15 +114,35 @@ func (e *Emulator) Run(ctx context.Context, d Design, s Size) (*array.Result, er
 	return res, nil
 }
 
-// Emulators is a [Measure] that may be called from several goroutines: each call takes an idle [Emulator] or makes a new one.
-type Emulators struct{ pool sync.Pool }
+// Emulators is a [Measure] that may be called from several goroutines: each call takes an idle [Emulator] or makes a new one. The clock is deterministic, so
+// a product is emulated once.
+type Emulators struct {
+	pool sync.Pool
+	mu   sync.Mutex
+	seen map[product]float64
+}
 
 // Seconds implements [Measure].
 func (e *Emulators) Seconds(d Design, s Size) (float64, error) {
+	e.mu.Lock()
+	seconds, ok := e.seen[product{d, s}]
+	e.mu.Unlock()
+	if ok {
+		return seconds, nil
+	}
 	x, _ := e.pool.Get().(*Emulator)
 	if x == nil {
 		x = new(Emulator)
 	}
 	defer e.pool.Put(x)
-	return x.Seconds(d, s)
+	seconds, err := x.Seconds(d, s)
+	if err == nil {
+		e.mu.Lock()
+		if e.seen == nil {
+			e.seen = map[product]float64{}
+		}
+		e.seen[product{d, s}] = seconds
+		e.mu.Unlock()
+	}
+	return seconds, err
 }

@@ -36,12 +36,15 @@ func TestTiming(t *testing.T) {
 	}
 }
 
+// emulators keep what one test has emulated for the others.
+var emulators Emulators
+
 // TestEmulatedTables: emulator against published, 16 rows, and the ablations, which were not used in any fit but the first.
 func TestEmulatedTables(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulates about 40 products of 4K")
 	}
-	var e Emulators
+	e := &emulators
 	rows := Published().WholeArray
 	errs := make([]float64, len(rows))
 	require.NoError(t, Parallel(2, len(rows), nil, func(i int) error {
@@ -94,7 +97,7 @@ func TestEmulatorAgainstAnalytic(t *testing.T) {
 		designs[i].RowMajorB = i/8%2 == 1
 		sizes[i] = Size{1001 + rng.IntN(2000), 1001 + rng.IntN(2000), 1001 + rng.IntN(2000)}
 	}
-	var e Emulators
+	e := &emulators
 	require.NoError(t, Parallel(2, n, nil, func(i int) error {
 		sec, err := e.Seconds(designs[i], sizes[i])
 		errs[i] = 100 * (machine(designs[i].Device).Predict(designs[i], sizes[i]).Seconds/sec - 1)

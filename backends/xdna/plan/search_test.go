@@ -122,7 +122,7 @@ func TestBeyondPaper(t *testing.T) {
 	for key := range best {
 		keys = append(keys, key)
 	}
-	var e Emulators
+	e := &emulators
 	gains := make([]float64, len(keys))
 	if !testing.Short() {
 		require.NoError(t, Parallel(2, len(keys), nil, func(i int) error {

@@ -40,8 +40,8 @@ func perplexity(t *testing.T, spec string, text []byte) (float64, backends.Stats
 func TestLanguageModelOnTheArray(t *testing.T) {
 	text, err := os.ReadFile(shared.File(t, "data/text/tolstoy-valid.txt"))
 	require.NoError(t, err)
-	if testing.Short() {
-		text = text[:20000]
+	if os.Getenv("TESSERA_SLOW") == "" { // the beginning serves: the same tokens are scored on both
+		text = text[:30000]
 	}
 	want, _ := perplexity(t, "cpu", text)
 	for spec, bound := range map[string]float64{
