@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/models/chat"
 	"github.com/tessera-go/tessera/models/llm"
 )
@@ -284,6 +284,9 @@ func readHistory(path string) ([]chat.Message, error) {
 	if path == "" {
 		return nil, nil
 	}
+	if err := atomicfile.Check(path); err != nil { // before somebody talks
+		return nil, err
+	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -312,14 +315,8 @@ func (c *conversation) save() error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(c.file), ".tessera-*")
-	if err != nil {
+	return atomicfile.Write(c.file, 0o600, func(f *os.File) error {
+		_, err := f.Write(append(data, '\n'))
 		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(data, '\n'))
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), c.file)
+	})
 }

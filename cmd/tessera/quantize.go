@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/models/gguf"
 )
 
@@ -30,12 +29,14 @@ func quantizeCommand() *cobra.Command {
 			if !slices.Contains(gguf.Recipes(), strings.ToLower(o.Type)) {
 				return cli.Usagef("--type %s: one of %s is right", o.Type, strings.Join(gguf.Recipes(), ", "))
 			}
-			// Only a file is replaced, and what cannot be written is said before the work, not after it.
-			if info, err := os.Stat(args[1]); err == nil && !info.Mode().IsRegular() {
-				return fmt.Errorf("%s exists and is not a regular file: it is not replaced", args[1])
+			// What cannot be written is said before the work, not after it.
+			if err := atomicfile.Check(args[1]); err != nil {
+				return err
 			}
-			if info, err := os.Stat(filepath.Dir(args[1])); err != nil || !info.IsDir() {
-				return fmt.Errorf("%s: its folder does not exist", args[1])
+			if in, err := os.Stat(args[0]); err == nil {
+				if out, err := os.Stat(args[1]); err == nil && os.SameFile(in, out) {
+					return cli.Usagef("%s is both the model and the file to write", args[1])
+				}
 			}
 			in, err := gguf.Open(args[0])
 			if err != nil {
@@ -45,36 +46,31 @@ func quantizeCommand() *cobra.Command {
 			start := time.Now()
 			bar := cli.NewProgress("quantize")
 			o.Progress = func(_ string, done, total int64) { bar.Set(done, total) }
-			// The file appears under its name only when it is whole.
-			tmp, err := os.CreateTemp(filepath.Dir(args[1]), ".tessera-*")
-			if err != nil {
+			var list []gguf.QuantizedTensor
+			var size int64
+			err = atomicfile.Write(args[1], 0o644, func(f *os.File) (err error) {
+				if list, err = gguf.Quantize(cmd.Context(), f, in, o); err != nil {
+					return err
+				}
+				info, err := f.Stat()
+				if err == nil {
+					size = info.Size()
+				}
 				return err
-			}
-			defer os.Remove(tmp.Name())
-			list, err := gguf.Quantize(cmd.Context(), tmp, in, o)
+			})
 			bar.Done()
-			if err = errors.Join(err, tmp.Close()); err != nil {
-				return err
-			}
-			if err := os.Chmod(tmp.Name(), 0o644); err != nil {
-				return err
-			}
-			size, err := os.Stat(tmp.Name())
 			if err != nil {
-				return err
-			}
-			if err := os.Rename(tmp.Name(), args[1]); err != nil {
 				return err
 			}
 			if common.JSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"tensors": list, "bytes_in": in.Size(), "bytes_out": size.Size(), "seconds": time.Since(start).Seconds()})
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"tensors": list, "bytes_in": in.Size(), "bytes_out": size, "seconds": time.Since(start).Seconds()})
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "tensor\tfrom\tto\tbytes\tRMS error")
 			for _, t := range list {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%.2g\n", t.Name, t.From, t.To, t.BytesOut, t.RMSE)
 			}
-			fmt.Fprintf(w, "%d tensors: %s to %s in %.1f s\n", len(list), cli.FormatBytes(int64(in.Size())), cli.FormatBytes(size.Size()), time.Since(start).Seconds())
+			fmt.Fprintf(w, "%d tensors: %s to %s in %.1f s\n", len(list), cli.FormatBytes(int64(in.Size())), cli.FormatBytes(size), time.Since(start).Seconds())
 			return w.Flush()
 		},
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
@@ -150,20 +151,13 @@ func WriteProfile(path string, t Tuned, whatever bool) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, ".profile-*")
-	if err != nil {
+	return atomicfile.Write(path, 0o644, func(f *os.File) error {
+		_, err := f.Write(data)
 		return err
-	}
-	defer os.Remove(tmp.Name()) // fails when it has been renamed
-	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	})
 }
 
 // processProfile is what this process takes from its profile.

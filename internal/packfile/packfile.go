@@ -26,9 +26,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"sync"
 
+	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/internal/mem"
 )
 
@@ -209,19 +209,11 @@ func (f *File) Close() error {
 
 // Write writes a file under its name only when it is whole, and returns its size. A file of that name is replaced; who has mapped it keeps what it was.
 func Write(path string, id Identity, blobs []Blob) (size int64, err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tessera-*")
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(tmp.Name())
-	size, err = write(tmp, id, blobs)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return 0, err
-	}
-	return size, os.Rename(tmp.Name(), path)
+	err = atomicfile.Write(path, 0o644, func(f *os.File) (err error) {
+		size, err = write(f, id, blobs)
+		return err
+	})
+	return size, err
 }
 
 // counter passes on what is written, with its length and check sum.

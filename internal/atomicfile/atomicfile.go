@@ -1,0 +1,55 @@
+// Package atomicfile replaces files in one step: at every time a path names the whole of the old file or the whole of the new one.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Check returns an error where Write would refuse to write: what is at path is no regular file (a folder, a device, a pipe), or
+// the folder of path does not exist.
+func Check(path string) error {
+	_, err := target(path)
+	return err
+}
+
+// Write calls write with a new file in the folder of path, and gives that file the mode and the name when write has returned no
+// error. Where path is a link to a file, the file is replaced and the link stays. Only a regular file is replaced.
+func Write(path string, mode fs.FileMode, write func(*os.File) error) error {
+	path, err := target(path)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tessera-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // fails when it has been renamed
+	if err = write(tmp); err == nil {
+		err = tmp.Chmod(mode)
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// target returns the path of the file that a write to path replaces or makes.
+func target(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s exists and is not a regular file: it is not replaced", path)
+	case err == nil:
+		return filepath.EvalSymlinks(path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return "", fmt.Errorf("%s: its folder: %w", path, err)
+	}
+	return path, nil
+}

@@ -1,0 +1,71 @@
+package atomicfile_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/atomicfile"
+)
+
+func text(s string) func(*os.File) error {
+	return func(f *os.File) error { _, err := f.WriteString(s); return err }
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	for _, want := range []string{"old and long", "new"} {
+		require.NoError(t, atomicfile.Check(path))
+		require.NoError(t, atomicfile.Write(path, 0o640, text(want)))
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+	if runtime.GOOS != "windows" {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o640), info.Mode())
+	}
+	broken := errors.New("broken")
+	err := atomicfile.Write(path, 0o640, func(f *os.File) error { return errors.Join(text("half")(f), broken) })
+	require.ErrorIs(t, err, broken)
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(got), "a failed write changes nothing")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "nothing stays beside the file")
+}
+
+func TestOnlyFilesAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir: "not a regular file", os.DevNull: "not a regular file", filepath.Join(dir, "none", "a"): "folder",
+	} {
+		require.ErrorContains(t, atomicfile.Check(path), want, path)
+		err := atomicfile.Write(path, 0o600, func(*os.File) error { t.Error("called"); return nil })
+		require.ErrorContains(t, err, want, path)
+	}
+}
+
+func TestLinksStay(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	require.NoError(t, os.WriteFile(file, []byte("old"), 0o600))
+	if err := os.Symlink(file, link); err != nil {
+		t.Skip("no links here: ", err)
+	}
+	require.NoError(t, atomicfile.Write(link, 0o600, text("new")))
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(got))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&fs.ModeSymlink)
+}
