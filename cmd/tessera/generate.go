@@ -139,6 +139,9 @@ func generateCommand() *cobra.Command {
 					}
 				}
 			}
+			if !f.JSON {
+				fmt.Fprintln(out)
+			}
 			report, err := m.report(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -148,9 +151,11 @@ func generateCommand() *cobra.Command {
 				return cli.PrintJSON(out, generation{text.String(), append([]int32{}, m.PromptIDs(prompt, o)...), ids, len(o.Stats.Prompt), finite(o.Stats.PrefillRate()),
 					finite(o.Stats.DecodeRate()), m.LoadTime.Seconds() * 1e3, m.backend, m.name, o.Stats.Reason, report})
 			}
-			fmt.Fprintln(out)
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %d tokens read at %.0f a second, %d written at %.0f a second\n",
 				m.name, m.backend, len(o.Stats.Prompt), o.Stats.PrefillRate(), len(o.Stats.Tokens), finite(o.Stats.DecodeRate()))
+			if line := offloaded(report, "--json"); line != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the rates are this machine's")
+			}
 			return nil
 		},
 	}

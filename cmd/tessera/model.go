@@ -123,6 +123,24 @@ func (m *languageModel) report(stderr io.Writer) (graph.Report, error) {
 	return exe.Report(), writeProfile(m.options, exe, stderr)
 }
 
+// offloaded says how many products ran on the accelerator that was asked for, and where to look for why the others did not; nothing
+// for backends whose time is not simulated.
+func offloaded(r graph.Report, why string) string {
+	b := r.Backends[0]
+	if b.Name == "cpu" || b.Name == "reference" {
+		return ""
+	}
+	var all int64
+	for _, x := range r.Backends {
+		all += x.Products
+	}
+	line := fmt.Sprintf("%s: %d of %d products", b.Name, b.Products, all)
+	if left := all - b.Products; left > 0 {
+		line += fmt.Sprintf(", %d left to the CPU (%s says why)", left, why)
+	}
+	return fmt.Sprintf("%s; simulated %.3g s", line, b.SimulatedSeconds)
+}
+
 func writeProfile(o *cli.Options, exe *graph.Executable, stderr io.Writer) error {
 	if o.Profile {
 		printProfile(stderr, exe.Profile())

@@ -52,6 +52,9 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"tokens": p.Tokens, "nll": p.NLL, "perplexity": p.Value(), "backend": m.backend, "model": m.name, "report": report})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f over %d tokens (%s on %s)\n", p.Value(), p.Tokens, m.name, m.backend)
+			if line := offloaded(report, "--json"); line != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), line)
+			}
 			return nil
 		},
 	}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The text says, as the report does, which products did not run where they were asked to.
+func TestTextSaysWhatFellBack(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "text")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("The Emperor was not in the army. ", 4)), 0o600))
+	generate := []string{"generate", "-p", "The prince said", "-n", "4", "--temp", "0", "--backend"}
+	perplexity := []string{"perplexity", "--file", file, "--backend"}
+	for _, c := range []struct {
+		args []string
+		want string // regular expression
+	}{
+		{append(generate, "xdna2"), `\nxdna2: 0 of 84 products, 84 left to the CPU \(--json says why\); simulated 0 s; the rates are this machine's\n$`},
+		{append(generate, "xdna2:rows=1"), `\nxdna2: 84 of 84 products; simulated 0\.0[0-9]* s; the rates are this machine's\n$`},
+		{append(perplexity, "xdna2:rows=100000"), `^xdna2: 0 of 21 products, 21 left to the CPU \(--json says why\); simulated 0 s\n$`},
+		{append(perplexity, "xdna2:rows=1"), `^xdna2: 21 of 21 products; simulated 0\.0[0-9]* s\n$`},
+	} {
+		_, stderr, err := call(t, c.args...)
+		require.NoError(t, err)
+		require.Regexp(t, c.want, stderr, "%v", c.args)
+	}
+	for _, backend := range []string{"cpu", "reference"} {
+		_, stderr, err := call(t, append(generate, backend)...)
+		require.NoError(t, err)
+		require.NotContains(t, stderr, "products")
+	}
+}
