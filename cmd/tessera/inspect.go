@@ -25,6 +25,8 @@ import (
 type inspection struct {
 	File     string             `json:"file"`
 	Model    string             `json:"model"`
+	Inputs   []inspectedValue   `json:"inputs,omitempty"` // of ONNX models
+	Outputs  []inspectedValue   `json:"outputs,omitempty"`
 	Tensors  []inspectedTensor  `json:"tensors"`
 	Memory   graph.Memory       `json:"memory"`
 	Nodes    []graph.Placement  `json:"nodes"`
@@ -37,6 +39,44 @@ type inspection struct {
 type placedAt struct {
 	Sizes map[string]int    `json:"sizes"`
 	Nodes []graph.Placement `json:"nodes"` // those that run elsewhere, or for another reason
+}
+
+// inspectedValue is an input or output as the model declares it.
+type inspectedValue struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Shape []any  `json:"shape"` // numbers; of open dimensions the name, or "?"; null where the model says nothing
+}
+
+func inspectValues(list []onnx.ValueInfo) (values []inspectedValue) {
+	for _, v := range list {
+		value := inspectedValue{Name: v.Name, Type: v.Type.String()}
+		if t := v.Type; t != nil && t.HasShape {
+			value.Type, value.Shape = t.Elem.String(), []any{}
+			for _, d := range t.Dims {
+				switch {
+				case d.Param != "":
+					value.Shape = append(value.Shape, d.Param)
+				case d.Size < 0:
+					value.Shape = append(value.Shape, "?")
+				default:
+					value.Shape = append(value.Shape, d.Size)
+				}
+			}
+		}
+		values = append(values, value)
+	}
+	return values
+}
+
+func printValues(w io.Writer, what string, values []inspectedValue) {
+	for _, v := range values {
+		shape := ""
+		if v.Shape != nil {
+			shape = fmt.Sprint(v.Shape)
+		}
+		fmt.Fprintf(w, "%s %s\t%s\t%s\n", what, v.Name, v.Type, shape)
+	}
 }
 
 type inspectedTensor struct {
@@ -68,6 +108,8 @@ func inspectCommand() *cobra.Command {
 			var err error
 			if strings.EqualFold(filepath.Ext(f.Model), ".onnx") {
 				in, exe, done, err = inspectONNX(cmd.Context(), &f, inputs)
+			} else if len(inputs) > 0 {
+				return cli.Usagef("--shape: only ONNX models have inputs of open shape")
 			} else {
 				in, exe, done, err = inspectLLM(&f)
 			}
@@ -96,6 +138,7 @@ func inspectCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().Lookup("model").Usage = "GGUF or ONNX file or folder of safetensors; without it the embedded model"
 	cmd.Flags().BoolVar(&passes, "passes", false, "show what each pass over the graph did")
 	cmd.Flags().StringVar(&dot, "dot", "", "write the graph before and after the passes as `NAME`.before.dot and NAME.after.dot")
 	cmd.Flags().StringArrayVar(&inputs, "shape", nil, "`NAME=AxBxC` of an ONNX input whose shape is open (may be repeated)")
@@ -165,19 +208,19 @@ func (in *inspection) addGGUF(file *gguf.File) {
 }
 
 func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection, *graph.Executable, func(), error) {
-	s, done, err := openONNX(ctx, &f.Options, nil)
+	given, err := parseShapes(shapes)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	in := &inspection{File: filepath.Base(f.Model), Model: s.Model().Producer}
+	s, done, err := openONNX(ctx, &f.Options, func(m *onnx.Model) error { return checkShapes(m, given) })
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in := &inspection{File: filepath.Base(f.Model), Model: s.Model().Producer, Inputs: inspectValues(s.Inputs()), Outputs: inspectValues(s.Outputs())}
 	for _, t := range s.Model().Graph.Inits {
 		in.Tensors = append(in.Tensors, inspectedTensor{t.Name, t.Elem.String(), t.Dims, int64(t.Data.Extent())})
 	}
-	given, err := parseShapes(shapes)
-	if err != nil {
-		done()
-		return nil, nil, nil, err
-	}
+	var guessed []string
 	specs := map[string]tensor.Spec{}
 	for _, v := range s.Inputs() {
 		spec, err := inputSpec(v, given[v.Name])
@@ -186,9 +229,15 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 			return nil, nil, nil, err
 		}
 		specs[v.Name] = spec
+		if given[v.Name] == nil && isOpen(v.Type) {
+			guessed = append(guessed, fmt.Sprintf("input %q is %v: give --shape %s=AxBxC", v.Name, v.Type, v.Name))
+		}
 	}
 	if err := s.Prepare(ctx, specs); err != nil {
 		done()
+		if len(guessed) > 0 {
+			err = fmt.Errorf("%s (with 1 for each open size: %w)", strings.Join(guessed, "; "), err)
+		}
 		return nil, nil, nil, err
 	}
 	return in, s.Executable(), done, nil
@@ -212,8 +261,32 @@ func parseShapes(texts []string) (map[string][]int, error) {
 	return given, nil
 }
 
+// checkShapes returns an error for shapes of inputs that the model does not have.
+func checkShapes(m *onnx.Model, given map[string][]int) error {
+	var names []string
+	known := map[string]bool{}
+	for _, v := range m.Inputs() {
+		known[v.Name] = true
+		names = append(names, strconv.Quote(v.Name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !known[name] {
+			return cli.Usagef("--shape %q: the model has %s", name, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// isOpen reports whether a model leaves the shape of a value open, in part or in whole.
+func isOpen(t *onnx.TypeInfo) bool {
+	return t == nil || !t.HasShape || slices.ContainsFunc(t.Dims, func(d onnx.Dim) bool { return d.Size < 0 })
+}
+
 // inputSpec returns the shape of an input: what was given, or the model's own with 1 for open dimensions.
 func inputSpec(v onnx.ValueInfo, given []int) (tensor.Spec, error) {
+	if v.Type == nil {
+		return tensor.Spec{}, fmt.Errorf("input %q has no declared type", v.Name)
+	}
 	dims := given
 	if dims == nil {
 		for _, d := range v.Type.Dims {
@@ -247,6 +320,8 @@ func writeDOT(name string, exe *graph.Executable) error {
 func (in *inspection) print(w io.Writer) error {
 	fmt.Fprintln(w, in.File+":", in.Model)
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	printValues(tw, "input", in.Inputs)
+	printValues(tw, "output", in.Outputs)
 	for _, t := range in.Tensors {
 		fmt.Fprintf(tw, "  %s\t%s\t%v\t%s\n", t.Name, t.Type, t.Shape, cli.FormatBytes(t.Bytes))
 	}

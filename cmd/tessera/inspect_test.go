@@ -1,0 +1,59 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/shared"
+	"github.com/tessera-go/tessera/models/onnx"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// openShapes multiplies "left", of rows x 2 x an unnamed size, by 3 x 4 numbers.
+func openShapes(t *testing.T) string {
+	left := onnx.ValueInfo{Name: "left", Type: &onnx.TypeInfo{Elem: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Size: -1, Param: "rows"}, {Size: 2}, {Size: -1}}}}
+	return save(t, &onnx.Graph{Inputs: []onnx.ValueInfo{left}, Inits: []*onnx.Tensor{onnx.NewTensor("w", tensor.New(tensor.F32, 3, 4))},
+		Nodes:   []*onnx.Node{{Op: "MatMul", In: []string{"left", "w"}, Out: []string{"product"}}},
+		Outputs: []onnx.ValueInfo{{Name: "product", Type: &onnx.TypeInfo{Elem: onnx.Float}}}})
+}
+
+func TestInspectNamesInputsAndOutputs(t *testing.T) {
+	digits := filepath.Join(shared.Root(), "models", "cnn", "digits.onnx")
+	doc := jsonOf(t, "inspect", digits)
+	require.Equal(t, []any{map[string]any{"name": "image", "type": "float", "shape": []any{"N", 1., 28., 28.}}}, doc["inputs"])
+	require.Equal(t, []any{map[string]any{"name": "scores", "type": "float", "shape": []any{"N", 10.}}}, doc["outputs"])
+	out, _, err := call(t, "inspect", digits)
+	require.NoError(t, err)
+	require.Regexp(t, `\ninput image +float +\[N 1 28 28\]`, out)
+	require.Regexp(t, `\noutput scores +float +\[N 10\]`, out)
+
+	doc = jsonOf(t, "inspect", openShapes(t), "--shape", "left=5x2x3")
+	require.Equal(t, []any{map[string]any{"name": "left", "type": "float", "shape": []any{"rows", 2., "?"}}}, doc["inputs"])
+	require.Equal(t, []any{map[string]any{"name": "product", "type": "float", "shape": nil}}, doc["outputs"])
+	require.NotContains(t, jsonOf(t, "inspect"), "inputs")
+}
+
+func TestInspectShapes(t *testing.T) {
+	model := openShapes(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{model, "--shape", "right=1x2x3"}, 2, `--shape "right": the model has "left"`},
+		{[]string{model, "--shape", "w=3x4"}, 2, `--shape "w": the model has "left"`},
+		{[]string{"--shape", "left=1x2x3"}, 2, "--shape: only ONNX"},
+		{[]string{model}, 1, `input "left" is float[rows 2 ?]: give --shape left=AxBxC (with 1 for each open size: `},
+	} {
+		_, _, err := call(t, append([]string{"inspect"}, c.args...)...)
+		require.ErrorContains(t, err, c.want)
+		require.Equal(t, c.code, cli.ExitCode(err), "%v: %v", c.args, err)
+	}
+	// Sizes that were given are not called a guess.
+	_, _, err := call(t, "inspect", model, "--shape", "left=1x2x5")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "--shape")
+}
