@@ -63,7 +63,7 @@ func printable(message string) string {
 // commandPath returns the names of the sub-commands that the arguments begin with.
 func commandPath(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)
-	if err != nil || cmd == root {
+	if err != nil || cmd == root || cmd.Name() == "help" {
 		return nil
 	}
 	return strings.Fields(cmd.CommandPath())[1:]
@@ -89,5 +89,13 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &cli.UsageError{Err: err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(commands()...)
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+			return cli.Usagef("unknown command %q", strings.Join(args, " "))
+		}
+		return nil
+	}
 	return root
 }

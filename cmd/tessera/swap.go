@@ -47,6 +47,9 @@ is compared with the CPU's by the cosine. The table says how well results agree,
 accelerator, and what it would have taken there: simulated.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if text == "" && images == "" {
+				return cli.Usagef("--text or --images is missing: what the models read")
+			}
 			var rows []swapRow
 			vectors := map[string][][]float32{}
 			for _, model := range append([]string{""}, models...) {

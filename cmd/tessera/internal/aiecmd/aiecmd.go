@@ -24,6 +24,8 @@ func Commands() []*cobra.Command {
 
 Sizes are M x N x K as everywhere in this command: M rows of activations, N output channels (columns of the weights). The paper that the design
 comes from writes C = A B with A the weights, so its m is our N and its n is our M.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, f := range []func() *cobra.Command{planCommand, predictCommand, runCommand, tablesCommand, traceCommand} {
 		cmd.AddCommand(f())

@@ -84,7 +84,7 @@ func (o *Options) AddModel(cmd *cobra.Command, what string) {
 func (o *Options) AddBackend(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Backend, "backend", "cpu", "`BACKEND[:key=value,...]` that runs the products: "+strings.Join(backends.Names(), ", "))
-	f.StringVar(&o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, int16, fp32")
+	f.StringVar(&o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, bfp16 (xdna2); int16, int8, fp32 (aie)")
 	f.StringVar(&o.Mode, "mode", "", "how a simulated accelerator computes: fast or emulate")
 	o.AddThreads(cmd)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 )
 
+// dtypeHelp lists the types that the planner models.
+const dtypeHelp = "types: int8-int8, int8-int16, int8-int32, bf16-bf16, bf16-f32 (input-output); on xdna2 bf16-bfp16, bfp16-bfp16 (A-B)"
+
 // designFlags name a planned design on the command line: by default the paper's first-ranked one for the types.
 type designFlags struct {
 	device, dtype, layout, design, tile, schedule string
@@ -21,7 +24,7 @@ type designFlags struct {
 func (f *designFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.device, "device", "xdna2", "xdna or xdna2")
-	fl.StringVar(&f.dtype, "dtype", "int8-int16", "types: int8-int8, int8-int16, int8-int32, bf16-bf16 (input-output), bf16-bfp16 (A-B)")
+	fl.StringVar(&f.dtype, "dtype", "int8-int16", dtypeHelp)
 	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
 	fl.StringVar(&f.design, "design", "paper", "paper: the published design; best: the planner's, beyond the paper")
 	fl.StringVar(&f.tile, "tile", "", "tile of a core, `m,k,n`; needs --kmt")
@@ -121,8 +124,14 @@ func parseTile(s string) (plan.Tile, error) {
 	return plan.Tile{M: v[0], K: v[1], N: v[2]}, nil
 }
 
+// errNoSize is for commands that need --size.
+var errNoSize = cli.Usagef("--size is missing: MxNxK is right, for example 1024x1024x1024")
+
 // oneSize reads a --size flag.
 func oneSize(s string) (plan.Size, error) {
+	if s == "" {
+		return plan.Size{}, errNoSize
+	}
 	list, err := cli.ParseSizes(s)
 	if err != nil {
 		return plan.Size{}, err

@@ -40,7 +40,7 @@ emulator's simulated time instead of the model.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.device, "device", "xdna2", "xdna or xdna2")
-	fl.StringVar(&f.dtype, "dtype", "int8-int16", "types: int8-int8, int8-int16, int8-int32, bf16-bf16 (input-output), bf16-bfp16 (A-B)")
+	fl.StringVar(&f.dtype, "dtype", "int8-int16", dtypeHelp)
 	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
 	fl.StringVar(&f.design, "design", "paper", "paper: designs of the paper's kind; best: all that the planner knows")
 	fl.StringVar(&f.sizes, "sizes", "", "products of a program, `MxNxK[,...]` in order: choose for their total time")

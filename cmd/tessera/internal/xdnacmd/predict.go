@@ -38,7 +38,6 @@ code runs, without data), with what the cores waited for. Where the paper has pu
 	fl.StringVar(&f.size, "size", "", "the product, `MxNxK`")
 	fl.BoolVar(&f.analytic, "analytic", false, "the model only")
 	fl.BoolVar(&f.json, "json", false, "print one JSON document")
-	_ = cmd.MarkFlagRequired("size")
 	return cmd
 }
 

@@ -109,6 +109,9 @@ func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
 	if _, err := dev.Mode(types); err != nil {
 		return &cli.UsageError{Err: err}
 	}
+	if f.size == "" {
+		return errNoSize
+	}
 	sizes, err := cli.ParseSizes(f.size)
 	if err != nil {
 		return err

@@ -46,8 +46,6 @@ Perfetto opens), or as one page of the steady state (FILE.svg or FILE.png). It a
 	fl.Float64Var(&f.from, "from", -1, "start of a page's window in microseconds; -1 means the middle of the run")
 	fl.Float64Var(&f.length, "length", 0, "length of a page's window in microseconds; 0 means one and a half output tiles")
 	fl.BoolVar(&f.json, "json", false, "print what the cores waited for as one JSON document")
-	_ = cmd.MarkFlagRequired("size")
-	_ = cmd.MarkFlagRequired("output")
 	return cmd
 }
 
@@ -70,6 +68,9 @@ func (f *traceFlags) run(ctx context.Context, w io.Writer) error {
 	s, err := oneSize(f.size)
 	if err != nil {
 		return err
+	}
+	if f.output == "" {
+		return cli.Usagef("--output is missing: a file that ends in .json, .svg or .png")
 	}
 	ext := strings.ToLower(filepath.Ext(f.output))
 	chrome := ext == ".json"

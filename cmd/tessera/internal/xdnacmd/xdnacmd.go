@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 )
 
 // makers make the sub-commands; each file adds its own.
@@ -19,7 +21,8 @@ func add(f func() *cobra.Command) bool {
 
 // Commands returns `tessera xdna` with its sub-commands.
 func Commands() []*cobra.Command {
-	cmd := &cobra.Command{Use: "xdna", Short: "Plan, emulate and inspect matrix products on the Ryzen AI NPUs"}
+	cmd := &cobra.Command{Use: "xdna", Short: "Plan, emulate and inspect matrix products on the Ryzen AI NPUs",
+		Args: cli.Args(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	for _, f := range makers {
 		cmd.AddCommand(f())
 	}
