@@ -151,8 +151,8 @@ func generateCommand() *cobra.Command {
 				return cli.PrintJSON(out, generation{text.String(), append([]int32{}, m.PromptIDs(prompt, o)...), ids, len(o.Stats.Prompt), finite(o.Stats.PrefillRate()),
 					finite(o.Stats.DecodeRate()), m.LoadTime.Seconds() * 1e3, m.backend, m.name, o.Stats.Reason, report})
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %d tokens read at %.0f a second, %d written at %.0f a second\n",
-				m.name, m.backend, len(o.Stats.Prompt), o.Stats.PrefillRate(), len(o.Stats.Tokens), finite(o.Stats.DecodeRate()))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %d tokens read at %.0f a second, %d written at %.0f a second%s\n",
+				m.name, m.backend, len(o.Stats.Prompt), o.Stats.PrefillRate(), len(o.Stats.Tokens), finite(o.Stats.DecodeRate()), ending(o.Stats.Reason, n, m.Context()))
 			if line := offloaded(report, "--json"); line != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the rates are this machine's")
 			}
@@ -165,6 +165,21 @@ func generateCommand() *cobra.Command {
 	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most")
 	cmd.Flags().StringVar(&overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")
 	return cmd
+}
+
+// ending says why a generation ended.
+func ending(reason string, n, context int) string {
+	switch reason {
+	case "end":
+		return "; the model ended the text"
+	case "length":
+		return fmt.Sprintf("; -n %d reached", n)
+	case "context":
+		return fmt.Sprintf("; the context of %d tokens is full (--overflow shift forgets the older half and goes on)", context)
+	case "stop":
+		return "; a text of --stop came"
+	}
+	return ""
 }
 
 // finite turns rates of nothing into 0, which JSON can hold.

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGenerateSaysWhyItEnded(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-n", "3"}, "; -n 3 reached\n"},
+		{[]string{"-n", "1000", "--context", "16"}, "; the context of 16 tokens is full (--overflow shift forgets the older half and goes on)\n"},
+		{[]string{"-n", "30", "--stop", "Emperor"}, "; a text of --stop came\n"},
+		{[]string{"-n", "0"}, " a second\n"},
+	} {
+		_, stderr, err := call(t, append([]string{"generate", "-p", "The prince said", "--temp", "0"}, c.args...)...)
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(stderr, c.want), "%v: %q", c.args, stderr)
+	}
+	require.Equal(t, "; the model ended the text", ending("end", 8, 16))
+}
+
+// Only where a backend simulates has the profile a column for that time.
+func TestProfileColumns(t *testing.T) {
+	for backend, want := range map[string]bool{"cpu": false, "xdna2": false, "xdna2:rows=1": true} {
+		_, stderr, err := call(t, "generate", "-p", "War", "-n", "3", "--profile", "--backend", backend)
+		require.NoError(t, err)
+		require.Equal(t, want, strings.Contains(stderr, "simulated ms"), backend)
+		lines := strings.Split(stderr, "\n")
+		require.Contains(t, lines[0], "operation")
+		require.Len(t, lines[1], len(lines[0]), "%s: a row is as wide as the head", backend)
+	}
+}
