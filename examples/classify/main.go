@@ -17,6 +17,10 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: classify PICTURE...")
+		os.Exit(2)
+	}
 	cpu, err := backends.Open("cpu")
 	if err != nil {
 		log.Fatal(err)

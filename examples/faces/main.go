@@ -78,7 +78,7 @@ type detector struct {
 func open(path string, b backends.Backend) (*detector, error) {
 	m, err := onnx.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w (the comment of this program says how to get a model)", err)
+		return nil, fmt.Errorf("%w (examples/faces/README.md says how to get a model)", err)
 	}
 	s, err := onnx.NewSession(context.Background(), m, onnx.Options{Backends: []backends.Backend{b}})
 	if err != nil {

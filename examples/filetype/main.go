@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -23,10 +24,21 @@ func main() {
 	log.SetFlags(0)
 	model := flag.String("model", "model.onnx", "Magika's model")
 	config := flag.String("config", "config.min.json", "Magika's configuration")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: filetype [-model FILE] [-config FILE] FILE...")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	cpu, err := backends.Open("cpu")
 	check(err)
 	d, err := open(*model, *config, cpu)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w; examples/filetype/README.md says where the model comes from", err)
+	}
 	check(err)
 	defer d.close()
 	for _, path := range flag.Args() {

@@ -18,8 +18,10 @@ func main() {
 		log.Fatal(err)
 	}
 	defer model.Close()
+	prompt := "The prince said"
+	fmt.Print(prompt)
 	options := llm.GenerateOptions{MaxTokens: 16, Sampling: sample.Options{Temperature: 0}}
-	for token, err := range model.Generate(context.Background(), "The prince said", options) {
+	for token, err := range model.Generate(context.Background(), prompt, options) {
 		if err != nil {
 			log.Fatal(err)
 		}

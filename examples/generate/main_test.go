@@ -15,7 +15,7 @@ import (
 func TestItRuns(t *testing.T) {
 	out, err := exec.Command("go", "run", ".").Output()
 	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(string(out), " that the Emperor was not"), "%q", out)
+	require.True(t, strings.HasPrefix(string(out), "The prince said that the Emperor was not"), "%q", out)
 }
 
 // The README shows this program, word for word.

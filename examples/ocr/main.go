@@ -109,7 +109,7 @@ func (n *network) close() error { return errors.Join(n.session.Close(), n.model.
 func open(dir string, b backends.Backend) (*reader, error) {
 	text, err := os.ReadFile(filepath.Join(dir, charactersFile))
 	if err != nil {
-		return nil, fmt.Errorf("%w (the comment of this program says how to get the models)", err)
+		return nil, fmt.Errorf("%w (examples/ocr/README.md says how to get the models)", err)
 	}
 	r := &reader{characters: characters(string(text))}
 	if r.detector, err = openNetwork(filepath.Join(dir, detectorFile), b); err != nil {
