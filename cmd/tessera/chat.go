@@ -108,7 +108,10 @@ said stays part of the conversation. A line that ends in a backslash goes on in 
 			}
 			c.chat.Messages = append(c.chat.Messages, messages...)
 			err = c.talk(ctx, cli.NewLineReader(cmd.InOrStdin(), c.out, ">>> "))
-			_, err2 := c.m.report(c.notes)
+			report, err2 := c.m.report(c.notes)
+			if line := offloaded(report, "tessera inspect"); err2 == nil && line != "" {
+				fmt.Fprintln(c.notes, line)
+			}
 			return errors.Join(err, err2)
 		},
 	}

@@ -125,6 +125,8 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 					if err := cli.PrintJSON(cmd.ErrOrStderr(), exe.Report()); err != nil {
 						return err
 					}
+				} else if line := offloaded(exe.Report(), "--report"); line != "" && !o.JSON {
+					fmt.Fprintln(cmd.ErrOrStderr(), line)
 				}
 				return writeProfile(&o, exe, cmd.ErrOrStderr())
 			}

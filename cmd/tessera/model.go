@@ -126,6 +126,9 @@ func (m *languageModel) report(stderr io.Writer) (graph.Report, error) {
 // offloaded says how many products ran on the accelerator that was asked for, and where to look for why the others did not; nothing
 // for backends whose time is not simulated.
 func offloaded(r graph.Report, why string) string {
+	if len(r.Backends) == 0 {
+		return ""
+	}
 	b := r.Backends[0]
 	if b.Name == "cpu" || b.Name == "reference" {
 		return ""

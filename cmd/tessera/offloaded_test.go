@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/shared"
+	"github.com/tessera-go/tessera/tensor"
 )
 
 // The text says, as the report does, which products did not run where they were asked to.
@@ -28,6 +31,16 @@ func TestTextSaysWhatFellBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Regexp(t, c.want, stderr, "%v", c.args)
 	}
+	_, stderr, err := typed(t, "What did he say?\n", "chat", "-n", "4", "--temp", "0", "--backend", "xdna2:rows=1")
+	require.NoError(t, err)
+	require.Regexp(t, `xdna2: [0-9]+ of [0-9]+ products.*; simulated 0\.[0-9]+ s\n$`, stderr)
+	_, stderr, err = call(t, "classify", one(t), "--backend", "xdna2:rows=100000")
+	require.NoError(t, err)
+	require.Regexp(t, `^xdna2: 0 of [1-9][0-9]* products, [1-9][0-9]* left to the CPU \(--report says why\); simulated 0 s\n$`, stderr)
+	array := npyFile(t, tensor.New(tensor.F32, 1, 1, 28, 28))
+	_, stderr, err = call(t, "run", "--model", filepath.Join(shared.Root(), "models", "cnn", "digits.onnx"), "--input", "image="+array, "--output", t.TempDir(), "--backend", "xdna2:rows=100000")
+	require.NoError(t, err)
+	require.Regexp(t, ` ms\nxdna2: 0 of [1-9][0-9]* products, [1-9][0-9]* left to the CPU \(--json says why\); simulated 0 s; the time above is this machine's\n$`, stderr)
 	for _, backend := range []string{"cpu", "reference"} {
 		_, stderr, err := call(t, append(generate, backend)...)
 		require.NoError(t, err)

@@ -130,6 +130,9 @@ func runCommand() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s%v in %s\n", v.Name, w.DType, w.Shape, w.File)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%.1f ms\n", seconds*1e3)
+			if line := offloaded(report, "--json"); line != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the time above is this machine's")
+			}
 			return nil
 		},
 	}
