@@ -181,7 +181,8 @@ func benchModelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := m.report(cmd.ErrOrStderr()); err != nil {
+			report, err := m.report(cmd.ErrOrStderr())
+			if err != nil {
 				return err
 			}
 			threads := f.Threads
@@ -195,6 +196,9 @@ func benchModelCommand() *cobra.Command {
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: prefill %.1f, decode %.1f tokens a second; loaded in %.0f ms, %s of memory\n",
 				m.name, m.backend, threads, r[0], r[1], m.LoadTime.Seconds()*1e3, cli.FormatBytes(peakRSS()))
+			if line := offloaded(report, "tessera inspect"); line != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the rates are this machine's")
+			}
 			return nil
 		},
 	}
