@@ -87,22 +87,27 @@ func (p *product) cutRows(rows int) {
 	p.low, p.rem = rows/p.strips, rows%p.strips
 }
 
-// run computes the product; shapes are checked, nothing is empty and k is not 0.
-func (p *product) run(w *Workspace) error {
+// regions says how a product is cut into parts, and where a workspace has what: offsets in bytes.
+type regions struct {
+	layout
+	whole                  bool // one block that reads its operands where they lie
+	mS, nS, kS             int  // of a part
+	a, b, sum, row, worker int
+}
+
+// lay decides what is packed, the parts and the regions. It reads no element.
+func (p *product) lay(in *cpuinfo.Info) (l regions) {
 	kern, kn := p.kern, p.kn
 	nr, kr := kern.b.nr, kern.a.kr
-	in := cpuinfo.Get()
 
 	// A few rows of bf16 or f16 become f32 first; the rest of the call then reads them in place.
-	half := p.a
 	p.front = 0
-	if (half.typ == BF16 || half.typ == F16) && kern.a == aF32 && p.pa == nil && half.ColStride == 1 && p.m <= kn.lowRows {
-		var front layout
-		front.region(p.m, p.k, 4)
-		if front.bad {
-			return errTooLarge(p.m, p.n, p.k)
+	if (p.a.typ == BF16 || p.a.typ == F16) && kern.a == aF32 && p.pa == nil && p.a.ColStride == 1 && p.m <= kn.lowRows {
+		l.region(p.m, p.k, 4)
+		if l.bad {
+			return l
 		}
-		p.front = front.size
+		p.front = l.size
 		p.a = Matrix{Rows: p.m, Cols: p.k, RowStride: p.k, ColStride: 1, typ: F32}
 	}
 	p.choosePacking(in)
@@ -116,7 +121,11 @@ func (p *product) run(w *Workspace) error {
 		p.height = min(kern.mr, rows)
 	}
 	if p.whole(in) {
-		return p.runWhole(w)
+		l.whole = true
+		if kern.b.flip() != 0 && p.pa == nil {
+			l.size = 4 * p.m
+		}
+		return l
 	}
 	mS, nS, kS := p.m, p.n, p.k
 	limit := kn.packLimit / 4 * kr // values of k and rows or columns
@@ -133,22 +142,21 @@ func (p *product) run(w *Workspace) error {
 		nS = max(limit/kS/nr, 1) * nr
 	}
 
-	l := layout{size: p.front}
-	var aOff, bOff, sumOff, rowOff, privateOff int
+	l.mS, l.nS, l.kS = mS, nS, kS
 	if p.packA {
 		p.cutRows(mS)
-		aOff = l.region(p.packedRow(p.strips), ceilDiv(kS, kr), 4)
+		l.a = l.region(p.packedRow(p.strips), ceilDiv(kS, kr), 4)
 	}
 	if kern.acc == S32 && p.pa == nil {
-		rowOff = l.region(mS, 4)
+		l.row = l.region(mS, 4)
 	}
 	if p.packB {
-		bOff = l.region(ceilDiv(nS, nr), ceilDiv(kS, kern.b.kr), kern.b.step())
+		l.b = l.region(ceilDiv(nS, nr), ceilDiv(kS, kern.b.kr), kern.b.step())
 		if kern.acc == S32 {
-			sumOff = l.region(ceilDiv(nS, nr), nr, 4)
+			l.sum = l.region(ceilDiv(nS, nr), nr, 4)
 		}
 	} else if p.packTail {
-		bOff = l.region(nr, kS, 4)
+		l.b = l.region(nr, kS, 4)
 	}
 	workers := par.Workers(p.threads, maxInt)
 	p.privateStep, p.widenBytes, p.stripBytes = 0, 0, 0
@@ -164,13 +172,25 @@ func (p *product) run(w *Workspace) error {
 	}
 	if p.privateStep += p.widenBytes + p.stripBytes; p.privateStep > 0 {
 		p.privateStep = roundUp(p.privateStep, 64)
-		privateOff = l.region(workers, p.privateStep)
+		l.worker = l.region(workers, p.privateStep)
 	}
+	return l
+}
+
+// run computes the product; shapes are checked, nothing is empty and k is not 0.
+func (p *product) run(w *Workspace) error {
+	in := cpuinfo.Get()
+	half := p.a
+	l := p.lay(in)
 	if l.bad {
 		return errTooLarge(p.m, p.n, p.k)
 	}
 	if err := w.reserve(l.size); err != nil {
 		return err
+	}
+	if l.whole {
+		p.runWhole(w)
+		return nil
 	}
 	if p.front > 0 {
 		p.a.ptr, p.a.len = w.at(0), p.m*p.k
@@ -179,16 +199,16 @@ func (p *product) run(w *Workspace) error {
 		}
 	}
 	if l.size > 0 {
-		p.aPacked, p.bPacked, p.private = w.at(aOff), w.at(bOff), w.at(privateOff)
-		p.sums, p.rowInit = w.at(sumOff), w.at(rowOff)
+		p.aPacked, p.bPacked, p.private = w.at(l.a), w.at(l.b), w.at(l.worker)
+		p.sums, p.rowInit = w.at(l.sum), w.at(l.row)
 	}
 
-	for p.n0 = 0; p.n0 < p.n; p.n0 += nS {
-		p.np = min(nS, p.n-p.n0)
-		for p.k0 = 0; p.k0 < p.k; p.k0 += kS {
-			p.kp = min(kS, p.k-p.k0)
-			for p.m0 = 0; p.m0 < p.m; p.m0 += mS {
-				p.mp = min(mS, p.m-p.m0)
+	for p.n0 = 0; p.n0 < p.n; p.n0 += l.nS {
+		p.np = min(l.nS, p.n-p.n0)
+		for p.k0 = 0; p.k0 < p.k; p.k0 += l.kS {
+			p.kp = min(l.kS, p.k-p.k0)
+			for p.m0 = 0; p.m0 < p.m; p.m0 += l.mS {
+				p.mp = min(l.mS, p.m-p.m0)
 				p.part(in, p.n0 == 0, p.m0 == 0)
 			}
 		}
@@ -208,7 +228,7 @@ func (p *product) whole(in *cpuinfo.Info) bool {
 }
 
 // runWhole computes a product that is one block.
-func (p *product) runWhole(w *Workspace) error {
+func (p *product) runWhole(w *Workspace) {
 	p.m0, p.n0, p.k0, p.mp, p.np, p.kp = 0, 0, 0, p.m, p.n, p.k
 	p.cutRows(p.m)
 	p.panels = ceilDiv(p.n, p.kern.b.nr)
@@ -220,14 +240,10 @@ func (p *product) runWhole(w *Workspace) error {
 		p.workers = make([]worker, 1)
 	}
 	if p.kern.b.flip() != 0 && p.pa == nil {
-		if err := w.reserve(4 * p.m); err != nil {
-			return err
-		}
 		p.rowInit = w.at(0)
 		sumRows(p.rowInit, &p.a, 0, p.m)
 	}
 	p.compute(0, 0)
-	return nil
 }
 
 // part packs what is to be packed and computes one part; newA says whether these rows of A are seen for the first time, newB

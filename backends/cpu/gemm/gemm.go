@@ -138,10 +138,6 @@ func multiply(x *call, o *Options) error {
 		x.c, x.a, x.b = x.c.T(), x.b.T(), x.a.T()
 	}
 
-	var f format
-	if x.pb != nil {
-		f = x.pb.f
-	}
 	w := opt.Workspace
 	if w == nil {
 		w = takeWorkspace()
@@ -152,6 +148,24 @@ func multiply(x *call, o *Options) error {
 		defer w.busy.Unlock()
 	}
 	p := &w.prod
+	if err := p.set(x, &opt, isa, kn, acc); err != nil {
+		return err
+	}
+	if p.k == 0 || x.scaled && x.alpha == 0 {
+		err = p.empty()
+	} else {
+		err = p.run(w)
+	}
+	p.a, p.b, p.c, p.pb, p.pa, p.epi = Matrix{}, Matrix{}, Matrix{}, nil, nil, nil
+	return err
+}
+
+// set takes over what a call asks for, and chooses the kernel.
+func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error {
+	var f format
+	if x.pb != nil {
+		f = x.pb.f
+	}
 	if key := (engineKey{isa, x.a.typ, x.b.typ, f, opt.BF16}); p.engineKey != key {
 		e, err := engineFor(isa, x.a.typ, x.b.typ, f, opt.BF16)
 		if err != nil {
@@ -185,13 +199,45 @@ func multiply(x *call, o *Options) error {
 	if p.scratch && acc && p.kern.acc == F32 {
 		p.scaled, p.alpha, p.beta = true, 1, 1
 	}
-	if p.k == 0 || x.scaled && x.alpha == 0 {
-		err = p.empty()
-	} else {
-		err = p.run(w)
+	return nil
+}
+
+// WorkspaceBytes returns how many bytes a new workspace holds after the product C = A B of matrices of these shapes, strides and types, of which no
+// element is read: [Raw] of no bytes describes one. With pb, B is packed and the matrix b is not looked at. C has unit column stride. Where
+// the epilogue adds After, C is taken to share its memory, which needs the most.
+func WorkspaceBytes(c, a, b Matrix, pb *PackedB, o *Options) (int, error) {
+	isa, err := o.isa()
+	if err != nil {
+		return 0, err
 	}
-	p.a, p.b, p.c, p.pb, p.pa, p.epi = Matrix{}, Matrix{}, Matrix{}, nil, nil, nil
-	return err
+	kn, err := o.knobs()
+	if err != nil {
+		return 0, err
+	}
+	var opt Options
+	if o != nil {
+		opt = *o
+	}
+	x := call{c: c, a: a, b: b, pb: pb}
+	if pb != nil {
+		x.b = Matrix{Rows: pb.k, Cols: pb.n, typ: pb.f.elem}
+	}
+	if c.Rows == 0 || c.Cols == 0 || a.Cols == 0 {
+		return 0, nil
+	}
+	var p product
+	if err := p.set(&x, &opt, isa, kn, opt.Accumulate); err != nil {
+		return 0, err
+	}
+	p.scratch = p.scratch || p.epi != nil && p.epi.After.typ != 0
+	l := p.lay(cpuinfo.Get())
+	if l.bad {
+		return 0, errTooLarge(p.m, p.n, p.k)
+	}
+	if l.size == 0 {
+		return 0, nil
+	}
+	return reserved(l.size), nil
 }
 
 // check returns an error for anything that the caller got wrong, before C is touched.

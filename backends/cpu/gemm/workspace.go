@@ -65,11 +65,10 @@ func (w *Workspace) reserve(n int) error {
 	if n <= len(w.buf) {
 		return nil
 	}
-	size := 1 << bits.Len(uint(n-1))
-	if n > maxInt/2 || size < n {
+	size := reserved(n)
+	if size < n {
 		return fmt.Errorf("gemm: workspace of %d bytes: %w", n, mem.ErrOverflow)
 	}
-	size = max(size, 1<<16)
 	if err := w.Close(); err != nil {
 		return err
 	}
@@ -84,6 +83,14 @@ func (w *Workspace) reserve(n int) error {
 	w.mapped, w.buf = m, m.Data()
 	w.cleanup = runtime.AddCleanup(w, func(m *mem.Mapping) { m.Close() }, m)
 	return nil
+}
+
+// reserved returns the size of a workspace that n bytes are asked of, n > 0; 0 where there is none.
+func reserved(n int) int {
+	if n > maxInt/2 {
+		return 0
+	}
+	return max(1<<bits.Len(uint(n-1)), 1<<16)
 }
 
 const maxInt = int(^uint(0) >> 1)

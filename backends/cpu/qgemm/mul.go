@@ -155,18 +155,72 @@ func giveWork(w *work) {
 
 func grow(b []byte, n int) []byte {
 	if cap(b) < n {
-		size := 4096
-		for size < n {
-			size *= 2
-		}
-		return mem.Bytes(size)[:n]
+		return mem.Bytes(grown(n))[:n]
 	}
 	return b[:n]
 }
 
-// plan divides the work: quantization by rows, the product by groups of panels. A group is as many panels as kernels take at once, or
-// a multiple where there are many, so that a job is worth its start.
+// grown returns the size of a buffer that n bytes are asked of.
+func grown(n int) int {
+	size := 4096
+	for size < n {
+		size *= 2
+	}
+	return size
+}
+
+// WorkspaceBytes returns the bytes of the three buffers that a call of [Packed.Mul] with the run's M, Threads, ISA and Knobs takes from the pool that
+// all products share: quantized rows, their scales, scratch of the workers. Each is kept at the largest size that was asked for.
+func (p *Packed) WorkspaceBytes(r *Run) ([3]int, error) {
+	isa, err := r.isa()
+	if err != nil {
+		return [3]int{}, err
+	}
+	kn, err := r.knobs()
+	if err != nil || r.M <= 0 {
+		return [3]int{}, err
+	}
+	w := work{p: p, r: r, k: choose(isa), kn: kn}
+	sizes := w.cut()
+	for i, n := range sizes {
+		if n > 0 {
+			sizes[i] = grown(n)
+		}
+	}
+	return sizes, nil
+}
+
+// Pooled returns the bytes of the buffers that wait for the next products.
+func Pooled() int {
+	spare.Lock()
+	defer spare.Unlock()
+	n := 0
+	for w := spare.list; w != nil; w = w.next {
+		n += cap(w.q) + cap(w.metas) + cap(w.scratch)
+	}
+	return n
+}
+
+// Trim releases the buffers that no product is using.
+func Trim() {
+	spare.Lock()
+	defer spare.Unlock()
+	spare.list = nil
+}
+
+// plan divides the work and takes the memory for it.
 func (w *work) plan() {
+	need := w.cut()
+	w.q, w.metas, w.scratch = grow(w.q, need[0]), grow(w.metas, need[1]), grow(w.scratch, need[2])
+	if n := par.Workers(w.r.Threads, w.jobs); len(w.args) < n {
+		w.args = make([]dotArgs, n)
+	}
+}
+
+// cut divides the work: quantization by rows, the product by groups of panels. A group is as many panels as kernels take at once, or
+// a multiple where there are many, so that a job is worth its start. It returns the bytes that the buffers need: those of
+// quantized rows, of their numbers, and of all workers' scratch.
+func (w *work) cut() (bytes [3]int) {
 	p, r, f := w.p, w.r, w.p.g.f
 	w.blocks = p.k / f.block
 	w.group = 4
@@ -187,8 +241,6 @@ func (w *work) plan() {
 		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[tile(r.M)], w.kn.chunkDot
 	}
 	rows := (r.M + w.height - 1) / w.height * w.height
-	w.q = grow(w.q, rows*p.k) // tiles read whole groups
-	w.metas = grow(w.metas, rows/w.height*w.blocks*metaStep(w.slots))
 	w.rowsEach = max(1, w.kn.quantJob/p.k)
 	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
 	workers := par.Workers(r.Threads, w.jobs)
@@ -196,10 +248,7 @@ func (w *work) plan() {
 		w.chunk = min(w.chunk, p.k)
 		w.perWorker = w.together*(w.chunk*nr+w.chunk/f.block*f.scaleStep()) + tileBuf
 	}
-	w.scratch = grow(w.scratch, workers*w.perWorker)
-	if len(w.args) < workers {
-		w.args = make([]dotArgs, workers)
-	}
+	return [3]int{rows * p.k, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
 }
 
 // fewBytes is the least that a job of few rows reads: some microseconds' worth.

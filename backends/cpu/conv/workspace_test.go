@@ -1,0 +1,59 @@
+package conv
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
+
+// TestWorkspaceBytes compares the bound with what the workers of a plan hold after a run. With one worker it is what they hold, but for the places
+// of a residual.
+func TestWorkspaceBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	all := 0
+	for i := range 400 {
+		s := Spec{N: 1 + rng.IntN(3), H: 1 + rng.IntN(30), W: 1 + rng.IntN(30), C: 1 + rng.IntN(20), M: 1 + rng.IntN(40), KH: 1 + rng.IntN(3), KW: 1 + rng.IntN(3),
+			SH: 1 + rng.IntN(2), SW: 1 + rng.IntN(2), DH: 1 + rng.IntN(2), DW: 1 + rng.IntN(2), Groups: 1}
+		if rng.IntN(5) == 0 {
+			s.M, s.Groups = s.C, s.C
+		}
+		s.Top, s.Left = rng.IntN(s.KH), rng.IntN(s.KW)
+		s.OH, s.OW = (s.H+2*s.Top-(s.KH-1)*s.DH-1)/s.SH+1, (s.W+2*s.Left-(s.KW-1)*s.DW-1)/s.SW+1
+		switch {
+		case s.H+2*s.Top <= (s.KH-1)*s.DH || s.W+2*s.Left <= (s.KW-1)*s.DW:
+			continue
+		case i%4 == 0 && s.Groups == 1:
+			s.Transposed, s.OH, s.OW, s.Top, s.Left, s.DH, s.DW = true, s.H*s.SH, s.W*s.SW, 0, 0, 1, 1
+		default:
+			s.Tile = s.BestTile()
+		}
+		f, err := Pack(s, make([]float32, s.C*s.M/s.Groups*s.KH*s.KW), nil, cpuinfo.Get().ISA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		threads := 1 + rng.IntN(3)
+		p, err := NewPlan(f, s, threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Args{X: make([]float32, s.N*s.H*s.W*s.C), Y: make([]float32, s.N*s.OH*s.OW*s.M), Act: NoAct}
+		load, store := rng.IntN(2) == 0, rng.IntN(2) == 0
+		if load {
+			a.Load = func(dst []float32, i int) { clear(dst) }
+		}
+		if store {
+			a.Store = func(int, []float32) {}
+		}
+		p.Run(a)
+		held, bound := p.Held(), p.WorkspaceBytes(load, store)
+		if held > bound {
+			t.Errorf("%+v, %d workers, load %t, store %t: holds %d bytes, the bound is %d", s, threads, load, store, held, bound)
+		}
+		all += held
+		_ = f.Close()
+	}
+	if all == 0 {
+		t.Error("no plan held anything")
+	}
+}
