@@ -45,7 +45,7 @@ type Memory struct {
 	State       int64 `json:"kv"`          // inputs that are updated in place, such as a KV cache
 	Activations int64 `json:"activations"` // the arena
 	LowerBound  int64 `json:"lower_bound"` // the most bytes of activations that live at one time
-	Workspace   int64 `json:"workspace"`
+	Workspace   int64 `json:"workspace"`   // scratch memory of the largest plan, a bound, of the backends that give one (backends.Sized)
 	Total       int64 `json:"total"`
 }
 
@@ -530,6 +530,11 @@ func (x *Executable) memory(p *plan) Memory {
 			m.Prepared += int64(v.Const.PreparedBytes())
 		case updated[i] && p.where[i] == bound:
 			m.State += int64(v.Spec.Bytes())
+		}
+	}
+	for _, s := range p.segments {
+		if w, ok := s.program.(backends.Sized); ok {
+			m.Workspace += w.Workspace()
 		}
 	}
 	m.Total = m.Weights + m.Prepared + m.State + m.Activations + m.Workspace

@@ -155,5 +155,8 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 		}
 		p.kernels[i] = k
 	}
+	if err := p.measure(part); err != nil {
+		return nil, err
+	}
 	return p, nil
 }

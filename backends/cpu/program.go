@@ -66,6 +66,8 @@ type program struct {
 	kernels  []kernel
 	products int
 	env      env
+
+	workspace int64
 }
 
 // Run executes nodes in order.

@@ -78,7 +78,14 @@ func TestQuantizeAndInspect(t *testing.T) {
 	for _, n := range doc["nodes"].([]any) {
 		require.NotEmpty(t, n.(map[string]any)["reason"])
 	}
-	require.Greater(t, doc["memory"].(map[string]any)["kv"], 0.)
+	m := doc["memory"].(map[string]any)
+	require.Greater(t, m["kv"], 0.)
+	require.Greater(t, m["workspace"], 0.)
+	sum := 0.
+	for _, k := range []string{"weights", "prepared", "kv", "activations", "workspace"} {
+		sum += m[k].(float64)
+	}
+	require.Equal(t, sum, m["total"])
 }
 
 func TestCacheFlag(t *testing.T) {

@@ -1,0 +1,311 @@
+package cpu
+
+import (
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/backends/cpu/qgemm"
+	"github.com/tessera-go/tessera/internal/par"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/conv"
+	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// workspace is what a program's runs hold beside the frame, in bytes.
+type workspace struct {
+	own     int    // of the node, kept by it between runs
+	blocked [3]int // buffers of products with block weights, which all nodes share
+	callers int    // products of the node that run side by side and use those buffers
+}
+
+// sized is a kernel whose scratch memory is known when it has been bound. Loose says which values may have gaps or rows in another order: what
+// comes from outside of the part, what is updated in place, and views.
+type sized interface {
+	workspace(e *env, part *ops.Part, n *ops.Node, loose func(v int) bool) (workspace, error)
+}
+
+// Workspace bounds the scratch memory that the program holds after its runs, in bytes: of products (packed and converted operands, quantized rows, the
+// workers' scratch), attention, convolutions and poolings. Most nodes keep theirs; quantized rows lie in buffers that all products of the process share,
+// which are counted at their largest. Not counted is what the other kernels keep, some rows for each worker at most, and what a
+// convolution needs whose filter the graph computes.
+func (p *program) Workspace() int64 { return p.workspace }
+
+func (p *program) measure(part *ops.Part) error {
+	tight := make([]bool, len(part.Values))
+	for i := range part.Values {
+		tight[i] = part.Values[i].Const != nil
+	}
+	for i := range part.Nodes {
+		n := &part.Nodes[i]
+		_, view := n.Op.(ops.Viewer)
+		_, update := n.Op.(ops.Updater)
+		for _, v := range n.Out {
+			tight[v] = !view && !update
+		}
+	}
+	var blocked [3]int
+	callers := 0
+	for i, k := range p.kernels {
+		s, ok := k.(sized)
+		if !ok {
+			continue
+		}
+		w, err := s.workspace(&p.env, part, &part.Nodes[i], func(v int) bool { return !tight[v] })
+		if err != nil {
+			return err
+		}
+		p.workspace += int64(w.own)
+		callers = max(callers, w.callers)
+		for j, n := range w.blocked {
+			blocked[j] = max(blocked[j], n)
+		}
+	}
+	p.workspace += int64(callers) * int64(blocked[0]+blocked[1]+blocked[2])
+	return nil
+}
+
+func (k *matmulKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+	pl, ok := k.plan.(*plan)
+	if k.reference || !ok {
+		return workspace{}, nil
+	}
+	w, _ := k.weights.(*packed)
+	residual := tensor.Invalid
+	looseResidual := false
+	if k.residual >= 0 {
+		v := n.In[k.residual]
+		residual, looseResidual = part.Values[v].Spec.DType, loose(v)
+	}
+	u, err := pl.workspace(w, loose(n.In[0]), loose(n.In[1]), residual, looseResidual)
+	for _, i := range []int{k.rowScale, k.colScale, k.bias} {
+		if i >= 0 && loose(n.In[i]) {
+			u.own += 4 * part.Values[n.In[i]].Spec.Elems()
+		}
+	}
+	return u, err
+}
+
+// workspace bounds what a run holds, whatever the strides of loose operands are.
+func (p *plan) workspace(w *packed, looseA, looseB bool, residual tensor.DType, looseResidual bool) (u workspace, err error) {
+	s, threads := &p.spec, p.e.threads
+	batches := p.shape.Batches()
+	all := p.shape.M * batches
+	if all == 0 || s.N == 0 {
+		return u, nil
+	}
+	how, err := form(*s, w != nil)
+	if err != nil {
+		return u, err
+	}
+	if w != nil {
+		how = w.how
+	}
+	workers := par.Workers(threads, all)
+	if residual != tensor.Invalid && (residual != tensor.F32 || looseResidual) {
+		u.own += 4 * all * s.N
+	}
+	if how == integral || how == eightBit && s.C != tensor.F32 { // rows of sums, and results that are converted afterwards
+		u.own += workers * 4 * (2*s.N + s.K)
+	}
+	if how != integral && (!p.fused || how != floating && s.C != tensor.F32) {
+		u.own += 4 * all * s.N
+	}
+	if w == nil && (how == integral || how == floating && s.B.IsBlock()) { // for the time of a run
+		u.own += 4 * s.N * s.K * batches
+	}
+	if how == integral {
+		return u, nil
+	}
+	if how == blocked && (s.A != tensor.F32 || looseA) {
+		u.own += 4 * all * s.K
+	}
+	most := 0
+	// The rows of all products may be those of one; else some run side by side.
+	for _, m := range []int{p.shape.M, all} {
+		n := all / m
+		side := n > 1 && m*s.N*max(s.K, 1) <= thresholds().smallProduct
+		each, limit := 1, threads
+		if side {
+			each, limit = par.Workers(threads, n), 1
+		}
+		if how == blocked {
+			u.callers = max(u.callers, each)
+			for _, rows := range []int{m, 1} { // one by one where rows of A overlap
+				if rows == 1 && !looseA {
+					continue
+				}
+				for _, b := range w.blocks {
+					sizes, err := b.WorkspaceBytes(&qgemm.Run{M: rows, Threads: limit, ISA: p.e.isa})
+					if err != nil {
+						return u, err
+					}
+					for i, x := range sizes {
+						u.blocked[i] = max(u.blocked[i], x)
+					}
+				}
+			}
+			continue
+		}
+		heights := []int{m}
+		if work := s.N * max(s.K, 1); m > longProduct/work {
+			step := max(longProduct/work/192*192, 192)
+			if step < m {
+				heights = append(heights, step, (m-1)%step+1)
+			}
+		}
+		for _, h := range heights {
+			bytes, err := p.gemmBytes(w, h, limit, looseA, looseB, residual != tensor.Invalid)
+			if err != nil {
+				return u, err
+			}
+			most = max(most, each*bytes)
+		}
+	}
+	u.own += most
+	return u, nil
+}
+
+// gemmBytes bounds the workspace of a product of m rows.
+func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, residual bool) (int, error) {
+	s := &p.spec
+	o := gemm.Options{Threads: threads, ISA: p.e.isa}
+	if !s.Epilogue.IsZero() {
+		o.Epilogue = &gemm.Epilogue{}
+		if residual && s.Epilogue.Residual == matmul.ResidualAfter {
+			o.Epilogue.After = gemm.Raw(gemm.F32, nil, m, s.N, s.N, 1)
+		}
+	}
+	typeB := s.B
+	if typeB.IsBlock() {
+		typeB = tensor.F32
+	}
+	// Strides that make the most of packing: rows whose distance is that of a set of a cache, and columns that are far apart.
+	const far = 1 << 20
+	as := [][2]int{{s.K, 1}}
+	if looseA {
+		as = append(as, [2]int{(s.K + 4095) &^ 4095, 1}, [2]int{1, far})
+	}
+	bs := [][2]int{{s.N, 1}}
+	if s.BLayout == matmul.ColMajor {
+		bs[0] = [2]int{1, s.K}
+	}
+	if looseB {
+		bs = append(bs, [2]int{s.N, 1}, [2]int{1, far})
+	}
+	var matrices []*gemm.PackedB
+	if w != nil {
+		matrices = w.matrices[:min(len(w.matrices), 1)] // alike
+	}
+	typeC := gemmType(s.C)
+	if s.C.IsInt() && s.C.Size() == 2 {
+		typeC = gemm.S32
+	}
+	most := 0
+	for _, a := range as {
+		for _, b := range bs {
+			var pb *gemm.PackedB
+			if len(matrices) > 0 {
+				pb = matrices[0]
+			}
+			for _, c := range []gemm.Type{typeC, gemm.F32} { // what is converted afterwards is float32
+				n, err := gemm.WorkspaceBytes(gemm.Raw(c, nil, m, s.N, s.N, 1), gemm.Raw(gemmType(s.A), nil, m, s.K, a[0], a[1]),
+					gemm.Raw(gemmType(typeB), nil, s.K, s.N, b[0], b[1]), pb, &o)
+				if err != nil {
+					return 0, err
+				}
+				most = max(most, n)
+			}
+		}
+	}
+	return most, nil
+}
+
+func (k *sdpaKernel) workspace(e *env, _ *ops.Part, _ *ops.Node, _ func(int) bool) (workspace, error) {
+	rows := min(queryTile, k.rep*k.m)
+	if rows == 0 {
+		return workspace{}, nil
+	}
+	bytes := 4*(rows*(k.d+keyBlock+k.dv+2)+keyBlock*(1+k.d+k.dv)) + 16*rows
+	if rows >= fewRows && k.n > 0 {
+		b, err := k.packedBytes()
+		if err != nil {
+			return workspace{}, err
+		}
+		bytes += b
+	}
+	return workspace{own: par.Workers(e.threads, k.groups.total*k.tiles) * bytes}, nil
+}
+
+// packedBytes bounds the packed keys and values of a worker and the workspace of their products.
+func (k *sdpaKernel) packedBytes() (int, error) {
+	blocks := max(1, min((k.n+keyBlock-1)/keyBlock, keptBytes/(4*keyBlock*max(k.d+k.dv, 1))))
+	o := gemm.Options{Threads: 1, ISA: k.isa}
+	add := o
+	add.Accumulate = true
+	bytes, most := 0, 0
+	for _, s := range []struct {
+		k, n int
+		o    *gemm.Options
+	}{{k.d, keyBlock, &o}, {keyBlock, k.dv, &add}} {
+		if s.k == 0 || s.n == 0 {
+			continue
+		}
+		b, err := gemm.PackB(gemm.Of(make([]float32, s.k*s.n), s.k, s.n), &o)
+		if err != nil {
+			return 0, err
+		}
+		bytes += blocks * b.Bytes()
+		for rows := range queryTile + 1 {
+			n, err := gemm.WorkspaceBytes(gemm.Raw(gemm.F32, nil, rows, s.n, s.n, 1), gemm.Raw(gemm.F32, nil, rows, s.k, s.k, 1), gemm.Matrix{}, b, s.o)
+			if err != nil {
+				return 0, err
+			}
+			most = max(most, n)
+		}
+		if err := b.Close(); err != nil {
+			return 0, err
+		}
+	}
+	return bytes + most, nil
+}
+
+// imageBytes is the memory of an image's copy as [N, H, W, C]; 0 where there is none.
+func imageBytes(l conv.Layout, s tensor.Spec, loose bool) int {
+	v := last(l, tensor.Tensor{Spec: s, Strides: s.Contiguous()})
+	if v.IsContiguous() && !loose {
+		return 0
+	}
+	return s.Bytes()
+}
+
+func (k *convKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+	x, y := part.Values[n.In[0]].Spec, part.Values[k.out].Spec
+	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, y, false)
+	if k.residual >= 0 {
+		v := n.In[k.residual]
+		bytes += imageBytes(k.layout, part.Values[v].Spec, loose(v))
+	}
+	if k.plan != nil {
+		bytes += k.plan.WorkspaceBytes(x.DType != tensor.F32 && k.spec.Type == 0, y.DType != tensor.F32)
+	}
+	return workspace{own: bytes}, nil
+}
+
+func (k *intConvKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+	l := k.op.Layout
+	bytes := imageBytes(l, part.Values[n.In[0]].Spec, loose(n.In[0])) + imageBytes(l, part.Values[k.out].Spec, false)
+	if k.residual >= 0 {
+		v := n.In[k.residual]
+		bytes += imageBytes(l, part.Values[v].Spec, loose(v))
+	}
+	if k.plan != nil {
+		bytes += k.plan.WorkspaceBytes(k.args.Load != nil, k.args.Store != nil)
+	}
+	return workspace{own: bytes}, nil
+}
+
+func (k *poolKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+	x := part.Values[n.In[0]].Spec
+	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, part.Values[k.out].Spec, false)
+	half := x.DType != tensor.F32
+	return workspace{own: bytes + k.pool.WorkspaceBytes(half, half)}, nil
+}

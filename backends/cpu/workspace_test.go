@@ -1,0 +1,100 @@
+package cpu_test
+
+import (
+	"context"
+	"fmt"
+	"image"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/backends/cpu"
+	"github.com/tessera-go/tessera/backends/cpu/qgemm"
+	"github.com/tessera-go/tessera/models/cnn"
+	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/llm/tolstoy"
+	"github.com/tessera-go/tessera/ops"
+)
+
+// keeping is a backend that remembers its programs.
+type keeping struct {
+	backends.Backend
+	programs []backends.Program
+}
+
+func (k *keeping) Compile(ctx context.Context, part *ops.Part) (backends.Program, error) {
+	p, err := k.Backend.Compile(ctx, part)
+	if err == nil {
+		k.programs = append(k.programs, p)
+	}
+	return p, err
+}
+
+func open(t *testing.T, spec, threads string) *keeping {
+	b, err := backends.Open(spec, threads)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return &keeping{Backend: b}
+}
+
+// atMost is how often the bound of a model's workspace may hold what its runs hold, for each worker: one that was late and got no job holds nothing.
+const atMost = 4
+
+// check compares bounds with what programs hold. The buffers of block products belong to all programs, and each bound counts them: that of the largest
+// shape, which has grown them, must cover its own memory and them, the others theirs.
+func (k *keeping) check(t *testing.T, threads, least int) {
+	t.Helper()
+	pooled := qgemm.Pooled()
+	held, bound, most, ofMost := pooled, 0, 0, 0
+	for _, p := range k.programs {
+		own, limit := cpu.Held(p), int(p.(backends.Sized).Workspace())
+		require.GreaterOrEqual(t, limit, own)
+		held += own
+		bound += limit
+		if limit > most {
+			most, ofMost = limit, own
+		}
+	}
+	t.Logf("%d programs hold %d bytes, the bound is %d", len(k.programs), held, bound)
+	require.Greater(t, held, least)
+	require.GreaterOrEqual(t, most, ofMost+pooled)
+	require.LessOrEqual(t, bound, atMost*threads*held)
+}
+
+func TestWorkspaceOfLanguageModel(t *testing.T) {
+	for threads := 1; threads <= 2; threads++ {
+		qgemm.Trim()
+		k := open(t, "cpu", fmt.Sprintf("threads=%d", threads))
+		m, err := llm.Parse(tolstoy.GGUF(), llm.Options{Backends: []backends.Backend{k}})
+		require.NoError(t, err)
+		s, err := m.NewSession()
+		require.NoError(t, err)
+		ids := make([]int32, 200)
+		for i := range ids {
+			ids[i] = int32(3 + i%50)
+		}
+		require.NoError(t, s.Eval(context.Background(), ids...))
+		require.NoError(t, s.Eval(context.Background(), 5))
+		k.check(t, threads, 1<<12)
+		require.NoError(t, m.Close())
+	}
+}
+
+func TestWorkspaceOfDigits(t *testing.T) {
+	for i, spec := range []string{"cpu", "cpu", "cpu:conv=direct"} {
+		threads := min(i+1, 2)
+		qgemm.Trim()
+		k := open(t, spec, fmt.Sprintf("threads=%d", threads))
+		c, err := cnn.Digits(context.Background(), cnn.Options{Backends: []backends.Backend{k}, Batch: 16})
+		require.NoError(t, err)
+		pictures := make([]image.Image, 16)
+		for i := range pictures {
+			pictures[i] = image.NewGray(image.Rect(0, 0, 28, 28))
+		}
+		_, err = c.Classify(context.Background(), pictures)
+		require.NoError(t, err)
+		k.check(t, threads, 1<<12)
+		require.NoError(t, c.Close())
+	}
+}
