@@ -45,7 +45,7 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 			if o.Pooling, ok = poolings[pooling]; !ok {
 				return cli.Usagef("--pooling %s: mean, cls or last is right", pooling)
 			}
-			embed, closeModel, err := openEmbedder(&f, o)
+			embed, report, closeModel, err := openEmbedder(&f, o)
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,10 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 					}
 				}
 			}
-			return nil
+			if err := out.Flush(); err != nil {
+				return err
+			}
+			return report(cmd.ErrOrStderr())
 		},
 	}
 	f.add(cmd)
@@ -103,28 +106,33 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 }
 
 // openEmbedder opens the model that the flags name: a language model or encoder, or a folder of the Universal Sentence Encoder.
-func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, string) ([]float32, []int32, error), closeModel func(), err error) {
+// report writes the profile and the trace that were asked for.
+func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, string) ([]float32, []int32, error), report func(io.Writer) error, closeModel func(), err error) {
 	if info, err := os.Stat(f.Model); f.Model != "" && err == nil && info.IsDir() && !exists(filepath.Join(f.Model, "config.json")) && exists(filepath.Join(f.Model, "vocab.json")) {
 		if o.Pooling != llm.PoolNone {
-			return nil, nil, cli.Usagef("--pooling: the Universal Sentence Encoder has its own")
+			return nil, nil, nil, cli.Usagef("--pooling: the Universal Sentence Encoder has its own")
+		}
+		if f.Profile || f.Trace != "" {
+			return nil, nil, nil, cli.Usagef("--profile and --trace: not for the Universal Sentence Encoder")
 		}
 		list, closeAll, err := f.OpenBackends()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		m, err := use.Open(f.Model, list...)
 		if err != nil {
 			closeAll()
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		// Its vectors have the length 1 as they are.
-		return m.Embed, func() { _ = m.Close(); closeAll() }, nil
+		return m.Embed, func(io.Writer) error { return nil }, func() { _ = m.Close(); closeAll() }, nil
 	}
 	m, err := f.open()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return func(ctx context.Context, text string) ([]float32, []int32, error) { return m.Embed(ctx, text, o) }, m.close, nil
+	embed = func(ctx context.Context, text string) ([]float32, []int32, error) { return m.Embed(ctx, text, o) }
+	return embed, func(w io.Writer) error { _, err := m.report(w); return err }, m.close, nil
 }
 
 func exists(path string) bool {

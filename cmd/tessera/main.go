@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -28,7 +29,12 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
+	out := &watchedWriter{Writer: os.Stdout}
+	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.err
+	}
 	if err == nil {
 		return 0
 	}
@@ -43,6 +49,21 @@ func run(ctx context.Context, args []string) int {
 		fmt.Fprintln(root.ErrOrStderr(), strings.TrimRight("see: tessera help "+strings.Join(commandPath(root, args), " "), " "))
 	}
 	return cli.ExitCode(err)
+}
+
+// watchedWriter keeps the first error of writing, so that output which is lost, to a full disk say, ends with a failure whichever
+// command printed it.
+type watchedWriter struct {
+	io.Writer
+	err error
+}
+
+func (w *watchedWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
 }
 
 // printable shortens a message to what fits some lines of a terminal, and replaces what a damaged file may have put into it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,17 @@ func TestExitStatus(t *testing.T) {
 	}
 	_, _, err := call(t, "backends", "--nonsense")
 	require.Equal(t, 2, cli.ExitCode(err))
+}
+
+// Output that cannot be written is a failure, of every command.
+func TestLostOutput(t *testing.T) {
+	closed, err := os.Open("main.go") // writing to it fails
+	require.NoError(t, err)
+	defer closed.Close()
+	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }()
+	os.Stdout = closed
+	for _, args := range [][]string{{"generate", "-n", "1"}, {"backends"}, {"tune", "--list"}, {"help"}} {
+		require.Equal(t, 1, run(context.Background(), args), "%v", args)
+	}
 }

@@ -95,8 +95,12 @@ func All() []*Def {
 // Check returns what is wrong with the environment or the profile, for any package that this program links.
 var Check = sync.OnceValue(func() error {
 	var errs []error
+	said := map[string]bool{} // a profile that cannot be read is an error of every table
 	for _, check := range checks {
-		errs = append(errs, check())
+		if err := check(); err != nil && !said[err.Error()] {
+			said[err.Error()] = true
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 })

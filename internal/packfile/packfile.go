@@ -213,7 +213,10 @@ func Write(path string, id Identity, blobs []Blob) (size int64, err error) {
 		size, err = write(f, id, blobs)
 		return err
 	})
-	return size, err
+	if err != nil {
+		return 0, err
+	}
+	return size, nil
 }
 
 // counter passes on what is written, with its length and check sum.

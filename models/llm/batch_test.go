@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/models/gguf"
 	"github.com/tessera-go/tessera/models/llm"
 	"github.com/tessera-go/tessera/models/llm/llmtest"
+	"github.com/tessera-go/tessera/models/llm/tolstoy"
 	"github.com/tessera-go/tessera/models/sample"
 )
 
@@ -63,6 +65,20 @@ func TestSaveLoadFork(t *testing.T) {
 	x, err := m2.NewSession()
 	require.NoError(t, err)
 	require.ErrorContains(t, x.Load(ctx, bytes.NewReader(data)), "another model")
+	for _, weight := range []string{"blk.0.attn_q.weight", "blk.1.ffn_gate.weight", "blk.0.ffn_norm.weight"} {
+		file := slices.Clone(tolstoy.GGUF())
+		tensors, err := gguf.Parse(file)
+		require.NoError(t, err)
+		changed, err := tensors.Tensor(weight)
+		require.NoError(t, err)
+		changed.Raw()[2] ^= 1
+		like, err := llm.Parse(file, llm.Options{})
+		require.NoError(t, err)
+		y, err := like.NewSession()
+		require.NoError(t, err)
+		require.ErrorContains(t, y.Load(ctx, bytes.NewReader(data)), "another model", weight)
+		require.NoError(t, like.Close())
+	}
 	require.ErrorContains(t, x.Load(ctx, failing{}), "disk on fire")
 	require.ErrorContains(t, s.Save(failing{}), "disk on fire")
 	var none bytes.Buffer

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/internal/packfile"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -63,27 +65,34 @@ func stampOf(path string) string {
 	return fmt.Sprintf("%s %d %d", filepath.Base(path), info.Size(), info.ModTime().UnixNano())
 }
 
-// identify returns what tells models apart: names, sizes and times of files, and names, sizes and samples of tensors. Models in memory are looked at whole.
+// identify returns what tells models apart: names, sizes and times of files, and names, sizes and samples of tensors. Models in memory
+// are looked at whole. A file that is changed in place, between the samples, with its time set back, is taken for the old one: to
+// read all of a model would cost what keeping its packed weights saves.
 func identify(src source) (id packfile.Identity) {
 	h := sha256.New()
 	stamp := src.stamp()
 	_, _ = io.WriteString(h, stamp)
 	src.each(func(name string, data []byte) {
-		var size [8]byte
-		binary.LittleEndian.PutUint64(size[:], uint64(len(data)))
-		_, _ = io.WriteString(h, "\n"+name+"\n")
-		_, _ = h.Write(size[:])
-		const sample = 64
-		if stamp == "" || len(data) <= 3*sample {
-			_, _ = h.Write(data)
-			return
-		}
-		for _, at := range []int{0, len(data) / 2, len(data) - sample} {
-			_, _ = h.Write(data[at : at+sample])
-		}
+		sampleTensor(h, name, data, stamp == "")
 	})
 	h.Sum(id[:0])
 	return id
+}
+
+// sampleTensor writes what tells a tensor from others: its name, its size, and its bytes, all of them or three samples.
+func sampleTensor(h hash.Hash, name string, data []byte, whole bool) {
+	var size [8]byte
+	binary.LittleEndian.PutUint64(size[:], uint64(len(data)))
+	_, _ = io.WriteString(h, "\n"+name+"\n")
+	_, _ = h.Write(size[:])
+	const sample = 64
+	if whole || len(data) <= 3*sample {
+		_, _ = h.Write(data)
+		return
+	}
+	for _, at := range []int{0, len(data) / 2, len(data) - sample} {
+		_, _ = h.Write(data[at : at+sample])
+	}
 }
 
 // open looks for kept weights of the model.
@@ -93,6 +102,9 @@ func (k *keeper) open(src source) error {
 		return nil
 	}
 	k.info.Path = k.path
+	if err := atomicfile.Check(k.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("packed weights: %w", err)
+	}
 	k.id = identify(src)
 	f, err := packfile.Open(k.path, k.id)
 	switch {

@@ -173,6 +173,10 @@ func TestCacheFileThatDoesNotFit(t *testing.T) {
 	require.Equal(t, letter, now)
 	_, err = llm.Open(model, llm.Options{WeightCache: model})
 	require.ErrorIs(t, err, packfile.ErrForeign)
+	_, err = llm.Open(model, llm.Options{WeightCache: dir})
+	require.ErrorContains(t, err, "not a regular file")
+	_, err = llm.Open(model, llm.Options{WeightCache: os.DevNull})
+	require.ErrorContains(t, err, "not a regular file")
 
 	m, err = llm.Open(model, llm.Options{WeightCache: filepath.Join(dir, "none", "kept")})
 	require.NoError(t, err)

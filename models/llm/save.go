@@ -23,21 +23,12 @@ type SavedError struct{ Reason string }
 
 func (e *SavedError) Error() string { return "saved session: " + e.Reason }
 
-// fingerprint tells models apart whose caches must not be mixed: by shape, and by a sample of every weight.
+// fingerprint tells models apart whose caches must not be mixed: by shape, and by three samples of every weight.
 func (m *Model) fingerprint() uint32 {
 	h := crc32.NewIEEE()
 	c := m.Config
 	fmt.Fprint(h, c.Arch, c.Vocab, c.Dim, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.ValDim, m.opts.CacheType)
-	names := []string{"token_embd.weight", "output_norm.weight"}
-	for i := range c.Layers {
-		names = append(names, fmt.Sprintf("blk.%d.attn_norm.weight", i), fmt.Sprintf("blk.%d.ffn_down.weight", i))
-	}
-	for _, n := range names {
-		if t, err := m.w.src.Tensor(n); err == nil {
-			raw := t.Raw()
-			_, _ = h.Write(raw[:min(len(raw), 4096)])
-		}
-	}
+	m.w.src.each(func(name string, data []byte) { sampleTensor(h, name, data, false) })
 	return h.Sum32()
 }
 
