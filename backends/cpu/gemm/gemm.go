@@ -125,17 +125,9 @@ func multiply(x *call, o *Options) error {
 	if x.c.Rows == 0 || x.c.Cols == 0 {
 		return nil
 	}
-	if x.c.Cols == 1 {
-		x.c.ColStride = 1
-	}
 	acc := opt.Accumulate
 	if x.scaled && x.alpha == 1 && (x.beta == 0 || x.beta == 1) {
 		acc, x.scaled = x.beta == 1, false
-	}
-	if x.c.ColStride != 1 && x.c.RowStride == 1 && x.pa == nil && x.pb == nil && opt.Epilogue == nil && x.a.typ == x.b.typ &&
-		x.a.typ != S8 {
-		// C^T = B^T A^T has a row-major C.
-		x.c, x.a, x.b = x.c.T(), x.b.T(), x.a.T()
 	}
 
 	w := opt.Workspace
@@ -162,6 +154,14 @@ func multiply(x *call, o *Options) error {
 
 // set takes over what a call asks for, and chooses the kernel.
 func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error {
+	if x.c.Cols == 1 {
+		x.c.ColStride = 1
+	}
+	if x.c.ColStride != 1 && x.c.RowStride == 1 && x.pa == nil && x.pb == nil && opt.Epilogue == nil && x.a.typ == x.b.typ &&
+		x.a.typ != S8 {
+		// C^T = B^T A^T has a row-major C.
+		x.c, x.a, x.b = x.c.T(), x.b.T(), x.a.T()
+	}
 	var f format
 	if x.pb != nil {
 		f = x.pb.f
@@ -203,8 +203,8 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 }
 
 // WorkspaceBytes returns how many bytes a new workspace holds after the product C = A B of matrices of these shapes, strides and types, of which no
-// element is read: [Raw] of no bytes describes one. With pb, B is packed and the matrix b is not looked at. C has unit column stride. Where
-// the epilogue adds After, C is taken to share its memory, which needs the most.
+// element is read: [Raw] of no bytes describes one. With pb, B is packed and the matrix b is not looked at. Where the
+// epilogue adds After, C is taken to share its memory, which needs the most.
 func WorkspaceBytes(c, a, b Matrix, pb *PackedB, o *Options) (int, error) {
 	isa, err := o.isa()
 	if err != nil {
@@ -307,6 +307,7 @@ func (x *call) check(o *Options) error {
 func (p *product) empty() error {
 	const width = 256
 	var x [width]float32
+	p.alpha = 0 // there are no sums, which an infinite factor would turn into NaN
 	for i := range p.m {
 		for j := 0; j < p.n; j += width {
 			n := min(width, p.n-j)
