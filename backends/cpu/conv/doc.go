@@ -8,6 +8,8 @@
 //
 // A 3x3 convolution of stride 1 with enough channels, and one along lines of 3 or 5 taps, goes by Winograd's algorithm instead (winograd):
 // two to three times as fast, with sums about twice as far from the truth at tiles of 4, nearer to it at tiles of 2. An infinity or a NaN in the image reaches the whole tile.
+// So do values above about 1e37, whose transforms overflow where the sums of their products would not; the option conv=direct of the
+// cpu backend computes such images by the definition.
 //
 // A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
 // A transposed convolution is, for each phase of its stride, a convolution of its own whose pixels lie a stride apart.
