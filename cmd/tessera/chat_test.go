@@ -182,7 +182,7 @@ func TestEmbedCommand(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int
-	}{{nil, 2}, {[]string{"War", "--pooling", "max"}, 2}, {[]string{""}, 1}, {[]string{"War", "--model", t.TempDir()}, 1}} {
+	}{{nil, 2}, {[]string{"War", "--pooling", "max"}, 2}, {[]string{"War", "--profile"}, 2}, {[]string{""}, 1}, {[]string{"War", "--model", t.TempDir()}, 1}} {
 		_, _, err := call(t, append([]string{"embed"}, c.args...)...)
 		require.Equal(t, c.code, cli.ExitCode(err), "%v: %v", c.args, err)
 	}

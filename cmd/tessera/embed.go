@@ -113,7 +113,7 @@ func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, 
 			return nil, nil, nil, cli.Usagef("--pooling: the Universal Sentence Encoder has its own")
 		}
 		if f.Profile || f.Trace != "" {
-			return nil, nil, nil, cli.Usagef("--profile and --trace: not for the Universal Sentence Encoder")
+			return nil, nil, nil, errNoProfile
 		}
 		list, closeAll, err := f.OpenBackends()
 		if err != nil {
@@ -131,9 +131,15 @@ func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if m.Config.Causal && (f.Profile || f.Trace != "") { // each text has a session of its own
+		m.close()
+		return nil, nil, nil, errNoProfile
+	}
 	embed = func(ctx context.Context, text string) ([]float32, []int32, error) { return m.Embed(ctx, text, o) }
 	return embed, func(w io.Writer) error { _, err := m.report(w); return err }, m.close, nil
 }
+
+var errNoProfile = cli.Usagef("--profile and --trace: embed has them for BERT-style encoders only")
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
