@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"slices"
+
+	engine "github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/internal/par"
@@ -18,15 +21,14 @@ type workspace struct {
 }
 
 // sized is a kernel whose scratch memory is known when it has been bound. Loose says which values may have gaps or rows in another order: what
-// comes from outside of the part, what is updated in place, and views.
+// comes from outside of the part or is seen there, what is updated in place, and views.
 type sized interface {
 	workspace(e *env, part *ops.Part, n *ops.Node, loose func(v int) bool) (workspace, error)
 }
 
 // Workspace bounds the scratch memory that the program holds after its runs, in bytes: of products (packed and converted operands, quantized rows, the
 // workers' scratch), attention, convolutions and poolings. Most nodes keep theirs; quantized rows lie in buffers that all products of the process share,
-// which are counted at their largest. Not counted is what the other kernels keep, some rows for each worker at most, and what a
-// convolution needs whose filter the graph computes.
+// which are counted at their largest. Not counted is what the other kernels keep, some rows for each worker at most.
 func (p *program) Workspace() int64 { return p.workspace }
 
 func (p *program) measure(part *ops.Part) error {
@@ -41,6 +43,9 @@ func (p *program) measure(part *ops.Part) error {
 		for _, v := range n.Out {
 			tight[v] = !view && !update
 		}
+	}
+	for _, v := range part.Outputs {
+		tight[v] = false
 	}
 	var blocked [3]int
 	callers := 0
@@ -75,7 +80,7 @@ func (k *matmulKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func
 		v := n.In[k.residual]
 		residual, looseResidual = part.Values[v].Spec.DType, loose(v)
 	}
-	u, err := pl.workspace(w, loose(n.In[0]), loose(n.In[1]), residual, looseResidual)
+	u, err := pl.workspace(w, loose(n.In[0]), loose(n.In[1]), loose(k.out), residual, looseResidual)
 	for _, i := range []int{k.rowScale, k.colScale, k.bias} {
 		if i >= 0 && loose(n.In[i]) {
 			u.own += 4 * part.Values[n.In[i]].Spec.Elems()
@@ -85,7 +90,7 @@ func (k *matmulKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func
 }
 
 // workspace bounds what a run holds, whatever the strides of loose operands are.
-func (p *plan) workspace(w *packed, looseA, looseB bool, residual tensor.DType, looseResidual bool) (u workspace, err error) {
+func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor.DType, looseResidual bool) (u workspace, err error) {
 	s, threads := &p.spec, p.e.threads
 	batches := p.shape.Batches()
 	all := p.shape.M * batches
@@ -106,7 +111,7 @@ func (p *plan) workspace(w *packed, looseA, looseB bool, residual tensor.DType, 
 	if how == integral || how == eightBit && s.C != tensor.F32 { // rows of sums, and results that are converted afterwards
 		u.own += workers * 4 * (2*s.N + s.K)
 	}
-	if how != integral && (!p.fused || how != floating && s.C != tensor.F32) {
+	if how != integral && (!p.fused || how != floating && s.C != tensor.F32 || how == blocked && looseC) {
 		u.own += 4 * all * s.N
 	}
 	if w == nil && (how == integral || how == floating && s.B.IsBlock()) { // for the time of a run
@@ -153,7 +158,7 @@ func (p *plan) workspace(w *packed, looseA, looseB bool, residual tensor.DType, 
 			}
 		}
 		for _, h := range heights {
-			bytes, err := p.gemmBytes(w, h, limit, looseA, looseB, residual != tensor.Invalid)
+			bytes, err := p.gemmBytes(w, h, limit, looseA, looseB, looseC, residual != tensor.Invalid)
 			if err != nil {
 				return u, err
 			}
@@ -165,7 +170,7 @@ func (p *plan) workspace(w *packed, looseA, looseB bool, residual tensor.DType, 
 }
 
 // gemmBytes bounds the workspace of a product of m rows.
-func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, residual bool) (int, error) {
+func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, looseC, residual bool) (int, error) {
 	s := &p.spec
 	o := gemm.Options{Threads: threads, ISA: p.e.isa}
 	if !s.Epilogue.IsZero() {
@@ -191,6 +196,10 @@ func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, residual boo
 	if looseB {
 		bs = append(bs, [2]int{s.N, 1}, [2]int{1, far})
 	}
+	cs := [][2]int{{s.N, 1}}
+	if looseC {
+		cs = append(cs, [2]int{2 * s.N, 2}, [2]int{1, far})
+	}
 	var matrices []*gemm.PackedB
 	if w != nil {
 		matrices = w.matrices[:min(len(w.matrices), 1)] // alike
@@ -206,8 +215,12 @@ func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, residual boo
 			if len(matrices) > 0 {
 				pb = matrices[0]
 			}
-			for _, c := range []gemm.Type{typeC, gemm.F32} { // what is converted afterwards is float32
-				n, err := gemm.WorkspaceBytes(gemm.Raw(c, nil, m, s.N, s.N, 1), gemm.Raw(gemmType(s.A), nil, m, s.K, a[0], a[1]),
+			for i := range 2 * len(cs) {
+				c, typ := cs[i/2], typeC
+				if i%2 > 0 {
+					typ = gemm.F32 // what is converted afterwards
+				}
+				n, err := gemm.WorkspaceBytes(gemm.Raw(typ, nil, m, s.N, c[0], c[1]), gemm.Raw(gemmType(s.A), nil, m, s.K, a[0], a[1]),
 					gemm.Raw(gemmType(typeB), nil, s.K, s.N, b[0], b[1]), pb, &o)
 				if err != nil {
 					return 0, err
@@ -279,33 +292,71 @@ func imageBytes(l conv.Layout, s tensor.Spec, loose bool) int {
 
 func (k *convKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
 	x, y := part.Values[n.In[0]].Spec, part.Values[k.out].Spec
-	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, y, false)
+	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, y, loose(k.out))
 	if k.residual >= 0 {
 		v := n.In[k.residual]
 		bytes += imageBytes(k.layout, part.Values[v].Spec, loose(v))
 	}
+	load, store := x.DType != tensor.F32 && k.spec.Type == engine.F32, y.DType != tensor.F32
 	if k.plan != nil {
-		bytes += k.plan.WorkspaceBytes(x.DType != tensor.F32 && k.spec.Type == 0, y.DType != tensor.F32)
+		return workspace{own: bytes + k.plan.WorkspaceBytes(load, store)}, nil
 	}
-	return workspace{own: bytes}, nil
+	f, err := engine.Pack(k.spec, make([]float32, filterTaps(&k.spec)), nil, k.isa) // in each run anew
+	if err != nil {
+		return workspace{}, err
+	}
+	b, err := filterBytes(f, k.spec, e.threads, load, store)
+	return workspace{own: bytes + b}, err
+}
+
+// filterTaps returns the size of a filter.
+func filterTaps(s *engine.Spec) int { return s.M * (s.C / s.Groups) * s.KH * s.KW }
+
+// filterBytes bounds what a convolution holds that packs its filter in each run.
+func filterBytes(f *engine.Filter, s engine.Spec, threads int, load, store bool) (int, error) {
+	p, err := engine.NewPlan(f, s, threads)
+	if err != nil {
+		return 0, err
+	}
+	bytes := f.Bytes() + 4*filterTaps(&s) + p.WorkspaceBytes(load, store)
+	return bytes, f.Close()
 }
 
 func (k *intConvKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
 	l := k.op.Layout
-	bytes := imageBytes(l, part.Values[n.In[0]].Spec, loose(n.In[0])) + imageBytes(l, part.Values[k.out].Spec, false)
+	bytes := imageBytes(l, part.Values[n.In[0]].Spec, loose(n.In[0])) + imageBytes(l, part.Values[k.out].Spec, loose(k.out))
 	if k.residual >= 0 {
 		v := n.In[k.residual]
 		bytes += imageBytes(l, part.Values[v].Spec, loose(v))
 	}
+	load, store := k.args.Load != nil, k.args.Store != nil
 	if k.plan != nil {
-		bytes += k.plan.WorkspaceBytes(k.args.Load != nil, k.args.Store != nil)
+		return workspace{own: bytes + k.plan.WorkspaceBytes(load, store)}, nil
 	}
-	return workspace{own: bytes}, nil
+	most := 0
+	for _, w := range []int16{0, 255} { // kernels differ by whether weights fit 8 bits
+		var f *engine.Filter
+		var err error
+		if k.spec.Type == engine.F32 {
+			f, err = engine.Pack(k.spec, make([]float32, filterTaps(&k.spec)), nil, k.isa)
+		} else {
+			f, err = engine.PackInt(k.spec, slices.Repeat([]int16{w}, filterTaps(&k.spec)), k.isa)
+		}
+		if err != nil {
+			return workspace{}, err
+		}
+		b, err := filterBytes(f, k.spec, e.threads, load, store)
+		if err != nil {
+			return workspace{}, err
+		}
+		most = max(most, b)
+	}
+	return workspace{own: bytes + most}, nil
 }
 
 func (k *poolKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
 	x := part.Values[n.In[0]].Spec
-	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, part.Values[k.out].Spec, false)
+	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, part.Values[k.out].Spec, loose(k.out))
 	half := x.DType != tensor.F32
 	return workspace{own: bytes + k.pool.WorkspaceBytes(half, half)}, nil
 }

@@ -62,6 +62,15 @@ type Filter struct {
 	mapping *mem.Mapping // of data, if it is large
 }
 
+// Bytes returns the memory of the packed form.
+func (f *Filter) Bytes() int {
+	n := 4 * (len(f.dw) + len(f.data) + len(f.extra))
+	if f.blocks != nil {
+		n += f.blocks.Bytes()
+	}
+	return n
+}
+
 // Close releases the memory of a large filter, which must not be used afterwards.
 func (f *Filter) Close() error {
 	m := f.mapping
