@@ -222,7 +222,7 @@ func Open(spec string, overrides ...string) (Backend, error) {
 				return nil, &SpecError{fmt.Sprintf("backend %s: option %q is not key=value", name, pair)}
 			}
 			if here[key] {
-				return nil, fmt.Errorf("backend %s: option %q is given twice", name, key)
+				return nil, &SpecError{fmt.Sprintf("backend %s: option %q is given twice", name, key)}
 			}
 			here[key] = true
 			o.values[key] = value

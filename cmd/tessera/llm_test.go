@@ -132,6 +132,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"generate", "--cache-type", "i8"}, 2, "q8_0"},
 		{[]string{"generate", "--backend", "xdna", "--mode", "x"}, 2, "mode=x"},
 		{[]string{"generate", "--disable-pass", "nonsense"}, 2, "nonsense"},
+		{[]string{"generate", "--backend", "cpu:isa=portable,isa=portable"}, 2, "twice"},
 		{[]string{"generate", "--logit-bias", "1024=1"}, 2, "1024 tokens"},
 		{[]string{"generate", "--logit-bias", "-1=1"}, 2, "1024 tokens"},
 		{[]string{"quantize", "a", "b", "--type", "q4_9"}, 2, "q4_9"},
