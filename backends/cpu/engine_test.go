@@ -239,9 +239,9 @@ func TestLongProductStops(t *testing.T) {
 	args := matmul.Args{A: a, B: x, C: tensor.New(tensor.F32, 12, 3000, 3000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(5*time.Millisecond, cancel)
-	start := time.Now()
 	require.ErrorIs(t, p.Run(ctx, nil, &args, new(matmul.Workspace)), context.Canceled)
-	require.Less(t, time.Since(start), time.Second) // whole it takes over two
+	c := tensor.Data[float32](&args.C)
+	require.Equal(t, float32(0), c[len(c)-1], "whole it takes over two seconds")
 }
 
 // TestEpiloguesOfLongProducts: rows cut apart keep their scales and residuals.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/quant"
@@ -294,8 +295,24 @@ func (t *productsTask) Do(worker, job int) {
 }
 
 // longProduct is the work (M N K) of the pieces in which a long product runs, so that its context is looked at: some 20 milliseconds
-// on one processor.
-const longProduct = math.MaxInt32
+// on one processor with vector kernels. Portable Go is some longCut times as slow.
+const (
+	longProduct = math.MaxInt32
+	longCut     = 64
+)
+
+// longStep returns how many of the rows of a product, each of some work (N K), run before its context is looked at.
+func (e *Engine) longStep(rows, work int) int {
+	least, limit := 192, longProduct // rows enough that packing B again for each piece does not show
+	if e.isa == cpuinfo.Portable {
+		least, limit = 24, longProduct/longCut
+	}
+	most := limit / max(work, 1)
+	if rows <= most {
+		return rows
+	}
+	return max(most/least*least, least)
+}
 
 // one runs product number i, at a cursor. Rows do not depend on each other, so a long product is cut between them.
 func (r *run) one(w *productWorker, c *cursor, i int) error {
@@ -304,8 +321,8 @@ func (r *run) one(w *productWorker, c *cursor, i int) error {
 		return r.oneBlocked(w, c, i)
 	}
 	step := r.m
-	if work := s.N * max(s.K, 1); r.done != nil && r.m > longProduct/max(work, 1) {
-		step = max(longProduct/work/192*192, 192)
+	if r.done != nil {
+		step = r.e.longStep(r.m, s.N*max(s.K, 1))
 	}
 	for from := 0; from < r.m; from += step {
 		if from > 0 && r.stopped() {
