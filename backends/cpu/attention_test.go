@@ -96,9 +96,9 @@ func TestAttentionStops(t *testing.T) {
 	p, f := one(t, newBackend(0, cpuinfo.Get().ISA), attention.SDPA{}, nil, x, x, x)
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	start := time.Now()
 	require.ErrorIs(t, p.Run(ctx, f, 0, 1), context.Canceled)
-	require.Less(t, time.Since(start), 500*time.Millisecond) // whole it takes over a second
+	out := tensor.Data[float32](&f[3])
+	require.Equal(t, float32(0), out[len(out)-1], "whole it takes over a second")
 }
 
 // BenchmarkAttention compares the fused operation with the three.
