@@ -172,8 +172,5 @@ func (k *referenceKernel) Do(_, piece int) {
 	k.ranged.Range(k.outs, k.ins, from, min(from+rangeLength, k.outs[0].Elems()))
 }
 
-// first returns the address of a tensor's first element, or a dummy for an empty tensor.
-func first(t *tensor.Tensor) unsafe.Pointer { return t.Ptr() }
-
 // floats views n float32 at an address.
 func floats(p unsafe.Pointer, n int) []float32 { return unsafe.Slice((*float32)(p), n) }

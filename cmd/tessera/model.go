@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -245,6 +244,3 @@ func peakRSS() int64 {
 	}
 	return 0
 }
-
-// interrupted reports whether an error is the user's Ctrl-C.
-func interrupted(err error) bool { return errors.Is(err, context.Canceled) }

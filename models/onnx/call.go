@@ -113,9 +113,6 @@ func (c *call) emitAll(op ops.Op, in ...*value) []*value {
 	return outs
 }
 
-// known reports whether the elements of a value are known now.
-func (c *call) known(v *value) bool { return v.known }
-
 // data returns the elements of a value, which the lowering machine may not have.
 func (c *call) data(v *value) tensor.Tensor {
 	if !v.known {
