@@ -4,6 +4,7 @@
 //
 //	go run ./llm                                  # all types, one and two threads
 //	go run ./llm -types q8_0,q4_0 -threads 1 -json
+//	go run ./llm -rounds 0 -processes 9           # starts only: first token, and memory by then
 //
 // The speed of a language model does not depend on its weights, so random ones serve. The first run installs the peer from npm
 // and makes the files, in bench/.cache/llama, which git ignores.
@@ -16,7 +17,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +41,9 @@ type side struct {
 	Prefill float64 `json:"prefill_tok_s"`
 	Decode  float64 `json:"decode_tok_s"`
 	First   float64 `json:"first_token_ms"`
-	PeakRSS int64   `json:"peak_rss_bytes"`
+	// FirstMedian is of all processes, where First is the shortest.
+	FirstMedian float64 `json:"first_token_median_ms"`
+	PeakRSS     int64   `json:"peak_rss_bytes"`
 }
 
 // result is one line of the output.
@@ -93,7 +95,7 @@ func main() {
 	flag.StringVar(&c.cache, "cache", defaultCache(), "folder of the peer and the files")
 	flag.IntVar(&c.prompt, "prompt", 512, "tokens that are read at once")
 	flag.IntVar(&c.tokens, "decode", 64, "tokens that are written one by one")
-	flag.IntVar(&c.rounds, "rounds", 3, "rounds in a process")
+	flag.IntVar(&c.rounds, "rounds", 3, "rounds in a process; with 0 only starts are measured")
 	flag.IntVar(&c.processes, "processes", 3, "processes of each side, alternating")
 	flag.BoolVar(&c.amx, "peer-amx", true, "let the peer use AMX where the processor has it; without, it is measured both ways")
 	flag.Parse()
@@ -163,6 +165,10 @@ func run(c *config, types, threads []string, asJSON bool) error {
 
 func print(r *result) {
 	fmt.Printf("%-7s %d threads\n", r.Type, r.Threads)
+	if r.Peak == 0 {
+		printStart(r)
+		return
+	}
 	row := func(name string, s *side) {
 		if s != nil {
 			fmt.Printf("  %-16s prefill %7.1f tok/s  decode %6.1f tok/s  first token %6.0f ms  peak memory %6.1f MB\n",
@@ -182,6 +188,18 @@ func print(r *result) {
 	}
 	fmt.Printf("\n  prefill %.0f %% of the peak of %.0f GOP/s, decode %.0f %% of %.1f GB/s (%.1f MB of weights, %.1f MB of keys and values a token; %.0f %% with weights alone)\n",
 		r.PercentOfPeak, r.Peak, r.PercentOfBandwidth, r.Bandwidth, r.BytesPerToken/1e6, r.CachePerToken/1e6, r.PercentWeights)
+}
+
+// printStart prints what there is of processes without rounds.
+func printStart(r *result) {
+	for _, s := range []struct {
+		name string
+		side *side
+	}{{"tessera", &r.Ours}, {"tessera --cache", r.OursCached}, {"llama.cpp", &r.Peer}} {
+		fmt.Printf("  %-16s first token %6.0f ms (median %6.0f)  peak memory %6.1f MB\n", s.name, s.side.First, s.side.FirstMedian, float64(s.side.PeakRSS)/1e6)
+	}
+	fmt.Printf("  ratio first token %.2f, memory %.2f; with --cache %.2f, %.2f (medians %.2f, %.2f)\n", r.Ratio["first"], r.Ratio["memory"],
+		r.Ratio["first_cached"], r.Ratio["memory_cached"], r.Ours.FirstMedian/r.Peer.FirstMedian, r.OursCached.FirstMedian/r.Peer.FirstMedian)
 }
 
 // compare alternates processes of both sides.
@@ -216,8 +234,10 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 				return nil, err
 			}
 			*s.to = append(*s.to, *one)
-			m := measureMachine(typ, threads, read+cache)
-			r.Peak, r.Bandwidth = max(r.Peak, m.peak), max(r.Bandwidth, m.bandwidth)
+			if c.rounds > 0 {
+				m := measureMachine(typ, threads, read+cache)
+				r.Peak, r.Bandwidth = max(r.Peak, m.peak), max(r.Bandwidth, m.bandwidth)
+			}
 		}
 	}
 	r.Ours, r.Peer = c.best(ours), c.best(peer)
@@ -226,14 +246,17 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 		r.OursCached = &s
 		r.Ratio["first_cached"], r.Ratio["memory_cached"] = s.First/r.Peer.First, float64(s.PeakRSS)/float64(r.Peer.PeakRSS)
 	}
-	r.Ratio["prefill"], r.Ratio["decode"] = r.Ours.Prefill/r.Peer.Prefill, r.Ours.Decode/r.Peer.Decode
 	r.Ratio["first"], r.Ratio["memory"] = r.Ours.First/r.Peer.First, float64(r.Ours.PeakRSS)/float64(r.Peer.PeakRSS)
+	r.BytesPerToken, r.CachePerToken = read, cache
+	if c.rounds == 0 {
+		return r, nil
+	}
+	r.Ratio["prefill"], r.Ratio["decode"] = r.Ours.Prefill/r.Peer.Prefill, r.Ours.Decode/r.Peer.Decode
 	if len(peerPlain) > 0 {
 		s := c.best(peerPlain)
 		r.PeerPlain = &s
 		r.Ratio["prefill_without_amx"], r.Ratio["decode_without_amx"] = r.Ours.Prefill/s.Prefill, r.Ours.Decode/s.Decode
 	}
-	r.BytesPerToken, r.CachePerToken = read, cache
 	r.PercentOfPeak = 100 * 2 * weights * r.Ours.Prefill / 1e9 / r.Peak
 	r.PercentOfBandwidth = 100 * (read + cache) * r.Ours.Decode / 1e9 / r.Bandwidth
 	r.PercentWeights = 100 * read * r.Ours.Decode / 1e9 / r.Bandwidth
@@ -271,22 +294,27 @@ func start(args []string) (*sample, error) {
 	if err := json.Unmarshal(out, &s); err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
 	}
-	if len(s.Prefill) == 0 || len(s.Decode) == 0 {
-		return nil, errors.New("no round was run")
+	if s.First <= 0 {
+		return nil, errors.New("no token was evaluated")
 	}
 	return &s, nil
 }
 
-// best takes the best rate, the shortest start and the median of memory.
+// best takes the best rate, the shortest start, and the medians of starts and memory.
 func (c *config) best(list []sample) side {
-	fill, step, first := math.Inf(1), math.Inf(1), math.Inf(1)
+	var fill, step, first []float64
 	var rss []int64
 	for _, s := range list {
-		fill, step, first = min(fill, slices.Min(s.Prefill)), min(step, slices.Min(s.Decode)), min(first, s.First)
-		rss = append(rss, s.PeakRSS)
+		fill, step = append(fill, s.Prefill...), append(step, s.Decode...)
+		first, rss = append(first, s.First), append(rss, s.PeakRSS)
 	}
+	slices.Sort(first)
 	slices.Sort(rss)
-	return side{float64(c.prompt) / fill, float64(c.tokens) / step, first * 1e3, rss[len(rss)/2]}
+	b := side{First: first[0] * 1e3, FirstMedian: first[len(first)/2] * 1e3, PeakRSS: rss[len(rss)/2]}
+	if c.rounds > 0 {
+		b.Prefill, b.Decode = float64(c.prompt)/slices.Min(fill), float64(c.tokens)/slices.Min(step)
+	}
+	return b
 }
 
 // install runs the script beside this program's source.
