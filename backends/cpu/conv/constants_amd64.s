@@ -29,3 +29,20 @@ DATA ·ones256+20(SB)/4, $0x3f800000
 DATA ·ones256+24(SB)/4, $0x3f800000
 DATA ·ones256+28(SB)/4, $0x3f800000
 GLOBL ·ones256(SB), RODATA|NOPTR, $32
+DATA ·tails256+0(SB)/4, $0xffffffff
+DATA ·tails256+4(SB)/4, $0xffffffff
+DATA ·tails256+8(SB)/4, $0xffffffff
+DATA ·tails256+12(SB)/4, $0xffffffff
+DATA ·tails256+16(SB)/4, $0xffffffff
+DATA ·tails256+20(SB)/4, $0xffffffff
+DATA ·tails256+24(SB)/4, $0xffffffff
+DATA ·tails256+28(SB)/4, $0xffffffff
+DATA ·tails256+32(SB)/4, $0x00000000
+DATA ·tails256+36(SB)/4, $0x00000000
+DATA ·tails256+40(SB)/4, $0x00000000
+DATA ·tails256+44(SB)/4, $0x00000000
+DATA ·tails256+48(SB)/4, $0x00000000
+DATA ·tails256+52(SB)/4, $0x00000000
+DATA ·tails256+56(SB)/4, $0x00000000
+DATA ·tails256+60(SB)/4, $0x00000000
+GLOBL ·tails256(SB), RODATA|NOPTR, $64

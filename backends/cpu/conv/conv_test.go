@@ -135,7 +135,7 @@ func cases() []Spec {
 		list = append(list, Spec{N: n, H: h, W: w, C: c, M: m, KH: k, KW: k, SH: stride, SW: stride, DH: dilation, DW: dilation, Top: pad, Left: pad,
 			OH: out(h), OW: out(w), Groups: groups})
 	}
-	for _, m := range []int{1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 64, 65} {
+	for _, m := range []int{1, 7, 8, 9, 15, 16, 17, 20, 23, 24, 31, 32, 33, 40, 64, 65, 70, 72} {
 		add(1, 5, 15, 3, m, 3, 1, 1, 1, 1)
 		add(2, 3, 9, 5, m, 1, 1, 1, 0, 1)
 	}

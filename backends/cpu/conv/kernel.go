@@ -27,7 +27,7 @@ type tile struct {
 	ldr  int            // bytes between pixels of the residual
 	segs int
 	k    int // steps of a segment
-	cols int // channels that are stored, 1 to NR
+	cols int // channels that are stored: 1 to NR; of kernels in assembly the last vector has some
 	lo   float32
 	hi   float32
 	p, q float32
@@ -118,6 +118,7 @@ type kernels struct {
 	strips  bool          // tiles take several strips in a call
 	wide    []func(*tile) // by pixels
 	half    []func(*tile) // of nr / 2 channels, or nil
+	wider   *kernels      // the same with panels of 3/2 nr channels, of fewer pixels; or nil
 	sr      int           // most pixels of a strip
 	block   int           // strips take whole blocks of so many channels; 1: any number
 	mul     []func(*strip)
@@ -138,6 +139,25 @@ func kernelsOf(kd kind, isa cpuinfo.ISA) *kernels {
 		}
 	}
 	return portable[kd]
+}
+
+// forChannels returns the kernels whose panels fit some output channels best: k, or the wider ones where these take less time. A step of a
+// panel takes as long as its multiply-adds, but for half a panel, whose few sums wait for each other: two thirds of a whole one.
+func (k *kernels) forChannels(m int) *kernels {
+	if k.wider == nil {
+		return k
+	}
+	sixths := m / k.nr * 6
+	if r := m % k.nr; r > 0 {
+		sixths += 6
+		if k.half != nil && r <= k.nr/2 {
+			sixths -= 2
+		}
+	}
+	if ceilDiv(m, k.wider.nr)*9 < sixths {
+		return k.wider
+	}
+	return k
 }
 
 const (

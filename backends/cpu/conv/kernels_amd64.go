@@ -14,15 +14,7 @@ var amd64Kernels = []*kernels{
 		lineIn:  [9]func(*transform){6: lineInputAVX512x6, 8: lineInputAVX512x8},
 		lineOut: [9]func(*inverse){6: lineOutputAVX512x6, 8: lineOutputAVX512x8},
 	},
-	{
-		isa: cpuinfo.AVX2, nr: 16, mr: 6, strips: true, wide: tileAVX2x16[:],
-		sr: 8, block: 8, mul: stripMulAVX2[:], maximum: stripMaxAVX2[:],
-		rows:    rowMulAVX2,
-		input:   [7]func(*transform){4: winogradInputAVX2x4, 6: winogradInputAVX2x6},
-		output:  [7]func(*inverse){4: winogradOutputAVX2x4, 6: winogradOutputAVX2x6},
-		lineIn:  [9]func(*transform){6: lineInputAVX2x6, 8: lineInputAVX2x8},
-		lineOut: [9]func(*inverse){6: lineOutputAVX2x6, 8: lineOutputAVX2x8},
-	},
+	floatsAVX2(kernels{nr: 16, mr: 6, wide: tileAVX2x16[:], half: tileAVX2x8[:]}, kernels{nr: 24, mr: 4, wide: tileAVX2x24[:]}),
 	{
 		isa: cpuinfo.AVX512, kind: kindBF16, need: func(f *cpuinfo.Features) bool { return f.AVX512BF16 },
 		nr: 32, mr: 14, masks: true, strips: true, wide: tileBF16AVX512x32[:], half: tileBF16AVX512x16[:],
@@ -34,6 +26,21 @@ var amd64Kernels = []*kernels{
 	{isa: cpuinfo.AVXVNNI, kind: kindU8, nr: 16, mr: 6, strips: true, wide: tileU8AVX2x16[:]},
 	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, strips: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
 	{isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, strips: true, wide: tileS16AVX2x16[:]},
+}
+
+// floatsAVX2 returns AVX2's kernels of floats, whose tiles have narrow panels or wide ones.
+func floatsAVX2(tiles, wider kernels) *kernels {
+	for _, k := range []*kernels{&tiles, &wider} {
+		k.isa, k.masks, k.strips = cpuinfo.AVX2, true, true
+		k.sr, k.block, k.mul, k.maximum = 8, 8, stripMulAVX2[:], stripMaxAVX2[:]
+		k.rows = rowMulAVX2
+		k.input = [7]func(*transform){4: winogradInputAVX2x4, 6: winogradInputAVX2x6}
+		k.output = [7]func(*inverse){4: winogradOutputAVX2x4, 6: winogradOutputAVX2x6}
+		k.lineIn = [9]func(*transform){6: lineInputAVX2x6, 8: lineInputAVX2x8}
+		k.lineOut = [9]func(*inverse){6: lineOutputAVX2x6, 8: lineOutputAVX2x8}
+	}
+	tiles.wider = &wider
+	return &tiles
 }
 
 func archKernels() []*kernels { return amd64Kernels }

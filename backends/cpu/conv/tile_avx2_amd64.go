@@ -14,6 +14,24 @@ var tileAVX2x16 = [7]func(*tile){
 	6: tileAVX2h6x16,
 }
 
+// tileAVX2x8 are the kernels of 8 channels, by pixels.
+var tileAVX2x8 = [7]func(*tile){
+	1: tileAVX2h1x8,
+	2: tileAVX2h2x8,
+	3: tileAVX2h3x8,
+	4: tileAVX2h4x8,
+	5: tileAVX2h5x8,
+	6: tileAVX2h6x8,
+}
+
+// tileAVX2x24 are the kernels of 24 channels, by pixels.
+var tileAVX2x24 = [5]func(*tile){
+	1: tileAVX2h1x24,
+	2: tileAVX2h2x24,
+	3: tileAVX2h3x24,
+	4: tileAVX2h4x24,
+}
+
 // tileAVX2h1x16 computes 1 pixels by 16 channels.
 //
 //go:noescape
@@ -43,3 +61,53 @@ func tileAVX2h5x16(p *tile)
 //
 //go:noescape
 func tileAVX2h6x16(p *tile)
+
+// tileAVX2h1x8 computes 1 pixels by 8 channels.
+//
+//go:noescape
+func tileAVX2h1x8(p *tile)
+
+// tileAVX2h2x8 computes 2 pixels by 8 channels.
+//
+//go:noescape
+func tileAVX2h2x8(p *tile)
+
+// tileAVX2h3x8 computes 3 pixels by 8 channels.
+//
+//go:noescape
+func tileAVX2h3x8(p *tile)
+
+// tileAVX2h4x8 computes 4 pixels by 8 channels.
+//
+//go:noescape
+func tileAVX2h4x8(p *tile)
+
+// tileAVX2h5x8 computes 5 pixels by 8 channels.
+//
+//go:noescape
+func tileAVX2h5x8(p *tile)
+
+// tileAVX2h6x8 computes 6 pixels by 8 channels.
+//
+//go:noescape
+func tileAVX2h6x8(p *tile)
+
+// tileAVX2h1x24 computes 1 pixels by 24 channels.
+//
+//go:noescape
+func tileAVX2h1x24(p *tile)
+
+// tileAVX2h2x24 computes 2 pixels by 24 channels.
+//
+//go:noescape
+func tileAVX2h2x24(p *tile)
+
+// tileAVX2h3x24 computes 3 pixels by 24 channels.
+//
+//go:noescape
+func tileAVX2h3x24(p *tile)
+
+// tileAVX2h4x24 computes 4 pixels by 24 channels.
+//
+//go:noescape
+func tileAVX2h4x24(p *tile)

@@ -3,16 +3,13 @@ package main
 import "fmt"
 
 func avx2(dir string) {
-	for _, k := range []element{floats, bytes8, words16} {
+	tiles256(dir)
+	for _, k := range []element{bytes8, words16} {
 		f := &file{}
 		for h := 1; h <= 6; h++ {
 			f.tile256(k, h)
 		}
-		header := tileHeader
-		if k != floats {
-			header += dotHeader
-		}
-		f.write(dir, k.file+"_avx2_amd64", header, table(k.tile+"AVX2x16", "tile", "are the kernels of 16 channels, by pixels.",
+		f.write(dir, k.file+"_avx2_amd64", tileHeader+dotHeader, table(k.tile+"AVX2x16", "tile", "are the kernels of 16 channels, by pixels.",
 			func(h int) string { return fmt.Sprintf("%sAVX2h%dx16", k.tile, h) }, 6))
 	}
 	s := &file{}

@@ -212,5 +212,14 @@ func constants(dir string) {
 		}
 		s += fmt.Sprintf("GLOBL ·%s(SB), RODATA|NOPTR, $%d\n", v.name, v.bytes)
 	}
+	// The mask of n elements of a vector of 8 lies 4 n bytes before the middle.
+	for i := range 16 {
+		v := 0
+		if i < 8 {
+			v = 0xffffffff
+		}
+		s += fmt.Sprintf("DATA ·tails256+%d(SB)/4, $%#08x\n", 4*i, v)
+	}
+	s += "GLOBL ·tails256(SB), RODATA|NOPTR, $64\n"
 	save(filepath.Join(dir, "constants_amd64.s"), []byte(s))
 }
