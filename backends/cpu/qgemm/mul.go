@@ -44,7 +44,7 @@ func (r *Run) check(p *Packed) error {
 		}
 		return nil
 	}
-	if p.data == nil {
+	if p.data == nil && p.rows.data == nil {
 		return fmt.Errorf("qgemm: the weight is closed")
 	}
 	if r.M < 0 {
@@ -114,8 +114,9 @@ type work struct {
 
 	q         []byte // quantized rows of A
 	metas     []byte // what they say of their blocks
-	scratch   []byte // per worker: spread panels and their scales
+	scratch   []byte // per worker: panels of a weight of rows, then spread panels and their scales
 	perWorker int
+	staged    int               // bytes of a worker's panels
 	args      []dotArgs         // per worker: kernels are called through variables, so that an argument on the stack would escape
 	fused     [2]func(*dotArgs) // the kernels for few rows: of passes over a panel with height rows, and of the last; or nil
 	blocks    int               // of a row
@@ -248,6 +249,14 @@ func (w *work) cut() (bytes [3]int) {
 		w.chunk = min(w.chunk, p.k)
 		w.perWorker = w.together*(w.chunk*nr+w.chunk/f.block*f.scaleStep()) + tileBuf
 	}
+	w.staged = 0
+	if p.data == nil {
+		w.staged = p.g.size
+		if w.fused[0] == nil {
+			w.staged *= w.together
+		}
+		w.perWorker += w.staged
+	}
 	return [3]int{rows * p.k, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
 }
 
@@ -300,9 +309,13 @@ func (t *dotTask) Do(worker, job int) {
 	col := first * nr
 	cols := min(panels*nr, p.n-col)
 	args := &w.args[worker]
+	var scratch unsafe.Pointer
+	if w.perWorker > 0 {
+		scratch = unsafe.Pointer(&w.scratch[worker*w.perWorker])
+	}
 	switch {
 	case w.fused[0] != nil:
-		w.few(args, first, panels)
+		w.few(args, first, panels, scratch)
 	default:
 		var mask uint64
 		if cols == 64 {
@@ -310,7 +323,7 @@ func (t *dotTask) Do(worker, job int) {
 		} else {
 			mask = 1<<cols - 1
 		}
-		w.many(args, first, panels, mask, unsafe.Pointer(&w.scratch[worker*w.perWorker]))
+		w.many(args, first, panels, mask, scratch)
 	}
 	*args = dotArgs{} // nothing stays pointed at between calls
 	if r.Then != nil {
@@ -320,6 +333,16 @@ func (t *dotTask) Do(worker, job int) {
 	}
 }
 
+// panels returns where panels lie, which are packed now if the weight has only rows.
+func (w *work) panels(first, n int, scratch unsafe.Pointer) unsafe.Pointer {
+	p := w.p
+	if p.data == nil {
+		p.stage(scratch, first, n)
+		return scratch
+	}
+	return unsafe.Pointer(&p.data[first*p.g.size])
+}
+
 // many spreads the bits of a chunk of panels to bytes and takes all rows of A through them.
 func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer) {
 	p, r, f := w.p, w.r, w.p.g.f
@@ -327,11 +350,12 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 	// The chunks of some panels follow each other, as they lie in memory.
 	for v := 0; v < panels; v += w.together {
 		n := min(w.together, panels-v)
+		packed := w.panels(first+v, n, scratch)
 		for k0 := 0; k0 < p.k; k0 += w.chunk {
 			chunk := min(w.chunk, p.k-k0)
 			blocks := chunk / f.block
-			*args = dotArgs{aStride: p.k, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: scratch}
-			args.w = unsafe.Add(scratch, tileBuf)
+			*args = dotArgs{aStride: p.k, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: unsafe.Add(scratch, w.staged)}
+			args.w = unsafe.Add(args.buf, tileBuf)
 			args.scale = unsafe.Add(args.w, w.together*chunk*nr)
 			args.mask = mask >> (16 * v)
 			if k0 > 0 || r.Accumulate {
@@ -342,7 +366,7 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 				less = uint8(f.zero)
 			}
 			for i := range n {
-				group := unsafe.Add(p.panel(first+v+i), k0/p.g.elems*p.g.group)
+				group := unsafe.Add(packed, i*p.g.size+k0/p.g.elems*p.g.group)
 				w.k.spread(unsafe.Add(args.w, i*args.wPanel), unsafe.Add(group, p.g.header), f, chunk/unit, p.g.units, p.g.group, less)
 				w.scales(unsafe.Add(args.scale, i*args.scaleSize), group, blocks)
 			}
@@ -387,14 +411,14 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 }
 
 // few spreads the bits in registers, panel by panel; passes after the first find them in a cache.
-func (w *work) few(args *dotArgs, first, panels int) {
+func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	p, r, f := w.p, w.r, w.p.g.f
 	*args = dotArgs{aStride: p.k, ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
 	if r.Accumulate {
 		args.acc = 1
 	}
 	for v := range panels {
-		args.w, args.mask = p.panel(first+v), 1<<min(p.n-(first+v)*nr, nr)-1
+		args.w, args.mask = w.panels(first+v, 1, scratch), 1<<min(p.n-(first+v)*nr, nr)-1
 		for i := 0; i < r.M; i += w.height {
 			args.a, args.meta = unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0)
 			args.c = unsafe.Pointer(&r.C[i*r.LDC+(first+v)*nr])

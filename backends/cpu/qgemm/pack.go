@@ -11,14 +11,22 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// Packed is a weight in panels. It is immutable and may be used by several goroutines at once.
+// Packed is a weight in panels, or one whose rows lie where they are and are brought into panels while a product reads them. It is
+// immutable and may be used by several goroutines at once.
 type Packed struct {
 	typ     tensor.DType
 	n, k    int
 	g       geometry
 	panels  int
-	data    []byte
+	data    []byte // the panels; nil for rows
+	rows    rows
 	mapping *mem.Mapping
+}
+
+// rows are those of W: size bytes each, of whole blocks, pitch apart.
+type rows struct {
+	data        []byte
+	pitch, size int
 }
 
 // Type returns the block format.
@@ -30,12 +38,12 @@ func (p *Packed) N() int { return p.n }
 // K returns the elements of a row.
 func (p *Packed) K() int { return p.k }
 
-// Bytes returns the size of the panels.
-func (p *Packed) Bytes() int { return len(p.data) }
+// Bytes returns the size of the panels, also of those that have not been made.
+func (p *Packed) Bytes() int { return p.panels * p.g.size }
 
 // Close releases the memory. The weight must not be used afterwards.
 func (p *Packed) Close() error {
-	p.data = nil
+	p.data, p.rows = nil, rows{}
 	if p.mapping == nil {
 		return nil
 	}
@@ -51,11 +59,10 @@ type Options struct {
 	Release func(rows []byte)
 }
 
-// Pack repacks a weight. Rows of W lie rowBytes apart in data, each of whole blocks of the type.
-func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packed, error) {
-	if o == nil {
-		o = &Options{}
-	}
+// Rows returns a weight that is not packed: rows of W lie rowBytes apart in data, each of whole blocks of the type, and must stay there.
+// A product brings the panels that it reads into scratch memory, so the first one need not wait for all to be packed, and each takes longer
+// than with a packed weight by the time for that. The bits of results are the same.
+func Rows(typ tensor.DType, data []byte, rowBytes, n, k int) (*Packed, error) {
 	f := formats[typ]
 	if f == nil {
 		return nil, fmt.Errorf("qgemm: no packed form of %v", typ)
@@ -70,68 +77,106 @@ func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packe
 	if n < 1 || rowBytes < row || !ok || !ok2 || end > len(data) {
 		return nil, fmt.Errorf("qgemm: %d rows of %d bytes, %d apart, do not fit %d bytes", n, row, rowBytes, len(data))
 	}
-	p := &Packed{typ: typ, n: n, k: k, g: g, panels: (n + nr - 1) / nr}
-	size, ok := mem.Mul(p.panels, g.size)
-	if !ok {
+	p := &Packed{typ: typ, n: n, k: k, g: g, panels: (n + nr - 1) / nr, rows: rows{data[:end:end], rowBytes, row}}
+	if _, ok := mem.Mul(p.panels, g.size); !ok {
 		return nil, fmt.Errorf("qgemm: %d panels of %d bytes: %w", p.panels, g.size, mem.ErrOverflow)
 	}
-	if p.mapping, err = mem.Anonymous(size); err != nil {
+	return p, nil
+}
+
+// Pack repacks a weight. Rows of W lie rowBytes apart in data, each of whole blocks of the type.
+func Pack(typ tensor.DType, data []byte, rowBytes, n, k int, o *Options) (*Packed, error) {
+	p, err := Rows(typ, data, rowBytes, n, k)
+	if err != nil {
 		return nil, err
 	}
-	p.data = p.mapping.Data()
+	return p.Pack(o)
+}
+
+// Pack packs the rows of a weight that Rows returned, which stays as it is.
+func (p *Packed) Pack(o *Options) (*Packed, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	r := p.rows
+	if r.data == nil {
+		return nil, fmt.Errorf("qgemm: the weight has no rows: it is packed or closed")
+	}
+	q := &Packed{typ: p.typ, n: p.n, k: p.k, g: p.g, panels: p.panels}
+	var err error
+	if q.mapping, err = mem.Anonymous(p.Bytes()); err != nil {
+		return nil, err
+	}
+	q.data = q.mapping.Data()
 	// Panels are handed out in runs, so that progress and the release of pages move through the file from front to back.
 	const run = 64
 	for from := 0; from < p.panels; from += run {
 		to := min(from+run, p.panels)
-		mem.Advise(data[from*nr*rowBytes:min(to*nr*rowBytes, end)], mem.Populate)
-		mem.Touch(p.data[from*g.size : to*g.size])
-		task := packTask{p: p, data: data, rowBytes: rowBytes, row: row, first: from}
-		par.Run(o.Threads, to-from, &task)
+		source := r.of(from, to)
+		mem.Advise(source, mem.Populate)
+		mem.Touch(q.data[from*p.g.size : to*p.g.size])
+		par.Run(o.Threads, to-from, &packTask{rows: p, to: q, first: from})
 		if o.Release != nil {
-			o.Release(data[from*nr*rowBytes : min(to*nr*rowBytes, end)])
+			o.Release(source)
 		}
 		if o.Progress != nil {
 			o.Progress(to, p.panels)
 		}
 	}
-	return p, nil
+	return q, nil
+}
+
+// of returns the bytes of the rows of panels.
+func (r *rows) of(from, to int) []byte {
+	return r.data[from*nr*r.pitch : min(to*nr*r.pitch, len(r.data))]
 }
 
 type packTask struct {
-	p             *Packed
-	data          []byte
-	rowBytes, row int
-	first         int
+	rows, to *Packed
+	first    int
 }
 
 func (t *packTask) Do(_, job int) {
-	panel := t.first + job
-	p := t.p
-	dst := p.data[panel*p.g.size:][:p.g.size]
-	if (panel+1)*nr <= p.n && t.rowBytes <= math.MaxInt32/nr {
+	t.rows.packPanel(t.to.data[(t.first+job)*t.to.g.size:][:t.to.g.size], t.first+job)
+}
+
+// packPanel packs one panel of a weight of rows. Places without a source keep what they hold.
+func (p *Packed) packPanel(dst []byte, panel int) {
+	r := &p.rows
+	if (panel+1)*nr <= p.n && r.pitch <= math.MaxInt32/nr {
 		if pack := archPack(p.typ); pack != nil {
 			var offsets [nr]int32
 			for j := range offsets {
-				offsets[j] = int32(j * t.rowBytes)
+				offsets[j] = int32(j * r.pitch)
 			}
-			pack(unsafe.Pointer(&dst[0]), unsafe.Pointer(&t.data[panel*nr*t.rowBytes]), &offsets, p.k/p.typ.Block())
+			pack(unsafe.Pointer(&dst[0]), unsafe.Pointer(&r.data[panel*nr*r.pitch]), &offsets, p.k/p.typ.Block())
 			return
 		}
 	}
-	var rows [nr][]byte
-	for j := range rows {
-		if r := panel*nr + j; r < p.n {
-			rows[j] = t.data[r*t.rowBytes:][:t.row]
+	var list [nr][]byte
+	for j := range list {
+		if i := panel*nr + j; i < p.n {
+			list[j] = r.data[i*r.pitch:][:r.size]
 		}
 	}
 	if fast := fastPack[p.typ]; fast != nil {
-		fast(&p.g, dst, &rows)
+		fast(&p.g, dst, &list)
 		return
 	}
-	packPanel(&p.g, p.typ, dst, &rows)
+	packPanel(&p.g, p.typ, dst, &list)
 }
 
-// packPanel is the general way: blocks are taken apart and put together again. Absent rows leave zeros.
+// stage packs panels of a weight of rows into scratch memory. What it holds stays in lanes without a row, whose sums are not stored, and in the
+// unused half of a last group, which is not read.
+func (p *Packed) stage(scratch unsafe.Pointer, first, panels int) {
+	size := p.g.size
+	dst := unsafe.Slice((*byte)(scratch), panels*size)
+	for i := range panels {
+		p.packPanel(dst[i*size:][:size], first+i)
+	}
+}
+
+// packPanel is the general way: blocks are taken apart and put together again.
 func packPanel(g *geometry, typ tensor.DType, dst []byte, rows *[nr][]byte) {
 	f := g.f
 	block, size := typ.Block(), typ.Size()
@@ -295,8 +340,4 @@ func packQ6K(g *geometry, dst []byte, rows *[nr][]byte) {
 			}
 		}
 	}
-}
-
-func (p *Packed) panel(i int) unsafe.Pointer {
-	return unsafe.Pointer(&p.data[i*p.g.size])
 }

@@ -34,7 +34,7 @@ const packLayout = 1
 // WriteTo writes the form that View reads.
 func (p *Packed) WriteTo(w io.Writer) (int64, error) {
 	if p.data == nil {
-		return 0, errors.New("qgemm: the weight is closed")
+		return 0, errors.New("qgemm: the weight is closed, or not packed")
 	}
 	h := make([]byte, packStart)
 	copy(h, packMagic)

@@ -11,11 +11,16 @@ import (
 func TestWorkspaceBytes(t *testing.T) {
 	for _, d := range []tensor.DType{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K} {
 		const n, k = 200, 512
-		p, err := Pack(d, make([]byte, n*k/d.Block()*d.Size()), k/d.Block()*d.Size(), n, k, nil)
+		rows, err := Rows(d, make([]byte, n*k/d.Block()*d.Size()), k/d.Block()*d.Size(), n, k)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range []int{1, 3, 5, 17, 130} {
+		packed, err := rows.Pack(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range []int{1, 3, 5, 17, 130, 1, 3, 5, 17, 130} {
+			p := []*Packed{rows, packed}[i/5]
 			Trim()
 			r := &Run{A: make([]float32, m*k), LDA: k, C: make([]float32, m*n), LDC: n, M: m, Threads: 2}
 			want, err := p.WorkspaceBytes(r)
