@@ -279,7 +279,7 @@ func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int
 
 // rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie inside the image.
 func (d *depthwise) rowKernel(sp span, r *run) func(*row) {
-	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.dw != 1 || r.from != 0 || r.to != d.kw || d.c%d.k.block != 0 {
+	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.dw != 1 || r.from != 0 || r.to != d.kw || d.c < d.k.block {
 		return nil
 	}
 	h := 8
@@ -292,24 +292,31 @@ func (d *depthwise) rowKernel(sp span, r *run) func(*row) {
 	return d.k.rows[[3]int{d.kw, d.sw, h}]
 }
 
-// row computes a run of columns, in calls of well below 100 microseconds.
+// row computes a run of columns, in calls of well below 100 microseconds. Channels that fill no block are computed with some before them, which
+// are computed twice.
 func (d *depthwise) row(sc *scratch, f func(*row), image, y int, r *run, x []float32) {
 	const most = 1 << 20 // multiply-adds of a call
 	a, sp := d.args, d.ys[y]
 	k := &sc.r
-	k.init = sc.s.init
 	k.lo, k.hi, k.p, k.q, k.mode, k.s, k.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
-	k.w = unsafe.Pointer(&d.weights[sp.from*d.kw*d.c])
 	k.step, k.wstep, k.rows = d.dh*d.w*d.c*4, d.kw*d.c*4, sp.to-sp.from
 	k.px, k.ldc = d.c*4, d.c*4
 	pieces := ceilDiv(r.n, max(most/(d.c*d.kw*k.rows), 16))
 	for i := range pieces {
 		from, to := i*r.n/pieces, (i+1)*r.n/pieces
 		out := ((image*d.oh+y)*d.ow + r.first + from) * d.c
-		k.x = unsafe.Pointer(&x[(sp.at*d.w+r.at+from*d.sw)*d.c])
-		k.c = unsafe.Pointer(&a.Y[out])
-		k.pixels, k.n = to-from, d.c
-		f(k)
+		k.pixels = to - from
+		channels := func(first, n int) {
+			k.x = unsafe.Pointer(&x[(sp.at*d.w+r.at+from*d.sw)*d.c+first])
+			k.w = unsafe.Pointer(&d.weights[sp.from*d.kw*d.c+first])
+			k.c, k.init, k.n = unsafe.Pointer(&a.Y[out+first]), unsafe.Pointer(&d.init[first]), n
+			f(k)
+		}
+		rest := d.c % d.k.block
+		channels(0, d.c-rest)
+		if rest > 0 {
+			channels(d.c-d.k.block, d.k.block)
+		}
 		d.post(sc, out, to-from)
 	}
 }

@@ -281,7 +281,8 @@ func stripGo(p *strip, h int, maximum bool) {
 	p.n = 0
 }
 
-// runStrip runs h pixels of all channels: whole blocks by the kernel, in calls of well below 100 microseconds, the rest in Go.
+// runStrip runs h pixels of all channels in calls of well below 100 microseconds: whole blocks by the kernel, and the rest with channels
+// before it, which are computed twice. Only fewer channels than a block go in Go.
 func (k *kernels) runStrip(p *strip, h int, maximum bool) {
 	f := k.mul
 	if maximum {
@@ -299,9 +300,13 @@ func (k *kernels) runStrip(p *strip, h int, maximum bool) {
 		p.n = min(part, whole-done)
 		f[h](p)
 	}
-	if whole < n {
-		p.at(&from, whole, !maximum)
-		p.n = n - whole
+	switch {
+	case whole == n:
+	case whole > 0:
+		p.at(&from, n-k.block, !maximum)
+		p.n = k.block
+		f[h](p)
+	default:
 		stripGo(p, h, maximum)
 	}
 	*p = from

@@ -506,35 +506,53 @@ type inverse struct {
 	s, t float32
 }
 
-// transform runs the kernel for a form of tiles, and for channels that fill no block its twin in Go.
+// transform runs the kernel for a form of tiles: whole blocks of channels, and the rest with channels before it, which are computed twice. Fewer
+// channels than a block go in Go. It may change the pointers of p.
 func (k *kernels) transform(p *transform, fm form, n int) {
 	f, twin := k.input[fm.ty], inputGo
 	if fm.ty == 1 {
 		f, twin = k.lineIn[fm.tx], lineInGo
 	}
-	whole := n - n%k.block
-	if f != nil && whole > 0 {
-		p.n = whole
-		f(p)
-	} else {
-		whole = 0
+	if f == nil || n < k.block {
+		for c := range n {
+			twin(p, fm.tx, 4*c)
+		}
+		return
 	}
-	for c := whole; c < n; c++ {
-		twin(p, fm.tx, 4*c)
+	rest := n % k.block
+	p.n = n - rest
+	f(p)
+	if rest > 0 {
+		last := 4 * (n - k.block)
+		src := unsafe.Slice((*unsafe.Pointer)(p.src), fm.freqs())
+		for i := range src {
+			src[i] = unsafe.Add(src[i], last)
+		}
+		p.dst, p.n = unsafe.Add(p.dst, last), k.block
+		f(p)
 	}
 }
 
+// inverse is transform for the way back. Where there is a residual, which may lie where the pixels go, nothing is computed twice.
 func (k *kernels) inverse(p *inverse, fm form, n int) {
 	f, twin := k.output[fm.ty], outputGo
 	if fm.ty == 1 {
 		f, twin = k.lineOut[fm.tx], lineOutGo
 	}
 	whole := n - n%k.block
-	if f != nil && whole > 0 {
+	if f == nil {
+		whole = 0
+	}
+	if whole > 0 {
 		p.n = whole
 		f(p)
-	} else {
-		whole = 0
+	}
+	if whole > 0 && whole < n && p.res == nil {
+		src, init, last := p.src, p.init, 4*(n-k.block)
+		p.src, p.init, p.off, p.n = unsafe.Add(src, last), unsafe.Add(init, last), p.off+last, k.block
+		f(p)
+		p.src, p.init, p.off = src, init, p.off-last
+		return
 	}
 	for c := whole; c < n; c++ {
 		twin(p, fm.tx, 4*c)
