@@ -154,8 +154,11 @@ func giveWorkspace(w *Workspace) {
 	spare.list = w
 }
 
-// Trim releases the memory of the pooled workspaces that no call is using.
+// Trim releases the memory of the pooled workspaces, and of what [MulStaged] shares, that no call is using.
 func Trim() {
+	stagings.Lock()
+	stagings.list = nil
+	stagings.Unlock()
 	spare.Lock()
 	defer spare.Unlock()
 	for w := spare.list; w != nil; w = w.link {

@@ -832,6 +832,7 @@ func amd64(out string) {
 		f.packing()
 		f.sumBytes512()
 		f.copyPanels()
+		f.transposeHalves()
 		f.interleaves()
 		tables := f.transposes512(false) + f.transposes512(true)
 		f.write(out, "pack_amd64", tags, "", "\nimport \"unsafe\"\n"+tables)

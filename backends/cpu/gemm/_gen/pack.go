@@ -278,6 +278,61 @@ func (f *file) sumBytes512() {
 	f.p("\tRET")
 }
 
+// transposeHalves emits the transposition of 16 rows of 2-byte elements, eight columns at a time: rows lie above those eight before them, and
+// three levels of unpacking bring the elements of a column together.
+func (f *file) transposeHalves() {
+	f.p("")
+	f.p("// func transposeHalvesAVX2(dst, src unsafe.Pointer, lead, n, step int)")
+	f.p("TEXT ·transposeHalvesAVX2(SB), NOSPLIT, $0-40")
+	fmt.Fprintf(&f.stubs, "\n// transposeHalvesAVX2 moves 16 rows, lead bytes apart, of n 2-byte elements, a multiple of 8, to columns, step bytes apart.\n//\n//go:noescape\nfunc transposeHalvesAVX2(dst, src unsafe.Pointer, lead, n, step int)\n")
+	f.p("\tMOVQ dst+0(FP), DI")
+	f.p("\tMOVQ src+8(FP), AX")
+	f.p("\tMOVQ lead+16(FP), R8")
+	f.p("\tMOVQ n+24(FP), CX")
+	f.p("\tMOVQ step+32(FP), DX")
+	f.p("\tLEAQ (DX)(DX*2), SI")
+	f.p("\tLEAQ (R8)(R8*2), R9")
+	f.p("\tLEAQ (R8)(R8*4), R10")
+	f.p("\tLEAQ (R9)(R8*4), R11")
+	f.p("\tLEAQ (R8)(R8*8), R12")
+	f.p("\tLEAQ (R9)(R8*8), R13")
+	f.p("\tLEAQ (R10)(R8*8), R14")
+	f.p("\tLEAQ (R11)(R8*8), R15")
+	f.p("loop:")
+	for i := 0; i < 8; i++ {
+		f.p("\tVMOVDQU %s, X%d", row16(i), i)
+	}
+	for i := 0; i < 8; i++ {
+		f.p("\tVINSERTI128 $1, %s, Y%d, Y%d", row16(i+8), i, i)
+	}
+	for i := 0; i < 8; i += 2 { // columns 0-3 to Y8 and on, 4-7 to Y0 and on; pairs of rows
+		f.p("\tVPUNPCKLWD Y%d, Y%d, Y%d", i+1, i, 8+i/2)
+		f.p("\tVPUNPCKHWD Y%d, Y%d, Y%d", i+1, i, i/2)
+	}
+	columns := func(from int) { // four columns whose pairs of rows lie in four registers
+		f.p("\tVPUNPCKLDQ Y%d, Y%d, Y12", from+1, from)
+		f.p("\tVPUNPCKHDQ Y%d, Y%d, Y13", from+1, from)
+		f.p("\tVPUNPCKLDQ Y%d, Y%d, Y14", from+3, from+2)
+		f.p("\tVPUNPCKHDQ Y%d, Y%d, Y15", from+3, from+2)
+		for i, r := range [2][2]int{{12, 14}, {13, 15}} {
+			f.p("\tVPUNPCKLQDQ Y%d, Y%d, Y%d", r[1], r[0], from+2*i)
+			f.p("\tVPUNPCKHQDQ Y%d, Y%d, Y%d", r[1], r[0], from+2*i+1)
+		}
+		f.p("\tVMOVDQU Y%d, (DI)", from)
+		f.p("\tVMOVDQU Y%d, (DI)(DX*1)", from+1)
+		f.p("\tVMOVDQU Y%d, (DI)(DX*2)", from+2)
+		f.p("\tVMOVDQU Y%d, (DI)(SI*1)", from+3)
+		f.p("\tLEAQ (DI)(DX*4), DI")
+	}
+	columns(8)
+	columns(0)
+	f.p("\tADDQ $16, AX")
+	f.p("\tSUBQ $8, CX")
+	f.p("\tJG loop")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
 // copyPanels emits the packing of several panels of a row-major f32 B at once: each row is read as far as the panels reach, which
 // prefetchers and page tables like better than a panel at a time.
 func (f *file) copyPanels() {

@@ -1,0 +1,108 @@
+package gemm
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// MulStaged gives the bits of MulPacked: types, both orders of B, few rows and many, columns in several pieces and in one, epilogues,
+// workers, results in columns of a wider matrix.
+func TestStagedGivesTheBitsOfPacked(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 32))
+	for _, typ := range []Type{F32, BF16, F16} {
+		for _, shape := range [][2]int{{300, 1531}, {517, 700}, {64, 17}, {1, 5}, {3000, 130}} {
+			k, n := shape[0], shape[1]
+			for _, flip := range []bool{false, true} {
+				b := operand(r, typ, k, n)
+				if flip {
+					b = operand(r, typ, n, k).T()
+				}
+				packed, err := PackB(b, nil)
+				require.NoError(t, err)
+				bytes, err := PackedBytes(b, nil)
+				require.NoError(t, err)
+				require.Equal(t, packed.Bytes(), bytes)
+				for _, m := range []int{1, 2, 7, 40} {
+					at := F32
+					if m == 7 && typ != F32 {
+						at = typ
+					}
+					a, residual := operand(r, at, m, k), Of(make32(operand(r, F32, m, n))[:m*n], m, n)
+					want, got := make([]float32, m*(n+3)), make([]float32, m*(n+3))
+					for i, e := range []*Epilogue{nil, {Bias: make32(operand(r, F32, 1, n))[:n], Act: SiLU, After: residual}, {ColScale: make32(operand(r, F32, 1, n))[:n], Before: residual, Act: ReLU}} {
+						o := &Options{Threads: 1 + i, Epilogue: e}
+						require.NoError(t, MulPacked(View(want, m, n, n+3, 1), a, packed, o))
+						require.NoError(t, MulStaged(View(got, m, n, n+3, 1), a, b, o))
+						require.Equal(t, want, got, "%v %v flip %v m=%d epilogue %d", typ, shape, flip, m, i)
+					}
+				}
+				require.NoError(t, packed.Close())
+			}
+		}
+	}
+}
+
+func TestStagedSideBySide(t *testing.T) {
+	r := rand.New(rand.NewPCG(33, 34))
+	const m, n, k = 3, 900, 400
+	a, b := operand(r, F32, m, k), operand(r, F16, n, k).T()
+	p, err := PackB(b, nil)
+	require.NoError(t, err)
+	want := make([]float32, m*n)
+	require.NoError(t, MulPacked(Of(want, m, n), a, p, nil))
+	var wg sync.WaitGroup
+	for threads := range 4 {
+		wg.Go(func() {
+			for range 5 {
+				got := make([]float32, m*n)
+				if err := MulStaged(Of(got, m, n), a, b, &Options{Threads: threads}); err != nil {
+					t.Error(err)
+				}
+				for i := range got {
+					if got[i] != want[i] {
+						t.Errorf("%d threads: element %d is %v, want %v", threads, i, got[i], want[i])
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestStagedBytes compares what is foretold with what the call holds, and looks for allocations once it has that.
+func TestStagedBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(35, 36))
+	const n, k = 1000, 700
+	b := operand(r, F16, n, k).T()
+	for _, m := range []int{1, 5, 30, 200} {
+		Trim()
+		w, err := NewWorkspace(0)
+		require.NoError(t, err)
+		a, c := operand(r, F32, m, k), Of(make([]float32, m*n), m, n)
+		o := &Options{Threads: 2, Workspace: w}
+		work, shared, err := StagedBytes(c, a, b, o)
+		require.NoError(t, err)
+		require.NoError(t, MulStaged(c, a, b, o))
+		require.LessOrEqual(t, w.Cap(), work)
+		require.Equal(t, shared, cap(stagings.list.data))
+		require.Zero(t, testing.AllocsPerRun(10, func() { _ = MulStaged(c, a, b, o) }))
+	}
+	Trim()
+	require.Nil(t, stagings.list)
+}
+
+func TestStagedRefusals(t *testing.T) {
+	r := rand.New(rand.NewPCG(37, 38))
+	c := Of(make([]float32, 6), 2, 3)
+	require.ErrorContains(t, MulStaged(c, operand(r, F32, 2, 5), operand(r, F16, 4, 3), nil), "C is 2 x 3")
+	require.ErrorContains(t, MulStaged(Raw(S32, make([]byte, 24), 2, 3, 3, 1), operand(r, S8, 2, 4), operand(r, S8, 4, 3), nil), "takes no integers")
+	require.ErrorContains(t, MulStaged(c, operand(r, F32, 2, 4), operand(r, F16, 4, 3), &Options{Epilogue: &Epilogue{Bias: make([]float32, 2)}}), "Bias has length 2")
+	require.NoError(t, MulStaged(Of([]float32{}, 0, 3), operand(r, F32, 0, 4), operand(r, F16, 4, 3), nil))
+	c2 := []float32{1, 2, 3, 4, 5, 6}
+	require.NoError(t, MulStaged(Of(c2, 2, 3), operand(r, F32, 2, 0), operand(r, F16, 0, 3), nil))
+	require.Equal(t, make([]float32, 6), c2)
+}
