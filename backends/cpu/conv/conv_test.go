@@ -46,7 +46,8 @@ func TestOffsets(t *testing.T) {
 		unsafe.Offsetof(r.ldc), unsafe.Offsetof(r.n), unsafe.Offsetof(r.lo), unsafe.Offsetof(r.hi), unsafe.Offsetof(r.p), unsafe.Offsetof(r.q), unsafe.Offsetof(r.mode),
 		unsafe.Offsetof(r.s), unsafe.Offsetof(r.t)})
 	var w transform
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32}, []uintptr{unsafe.Offsetof(w.src), unsafe.Offsetof(w.dst), unsafe.Offsetof(w.tmp), unsafe.Offsetof(w.step), unsafe.Offsetof(w.n)})
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40}, []uintptr{unsafe.Offsetof(w.src), unsafe.Offsetof(w.dst), unsafe.Offsetof(w.tmp), unsafe.Offsetof(w.step), unsafe.Offsetof(w.n),
+		unsafe.Offsetof(w.ahead)})
 	var v inverse
 	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 88, 92}, []uintptr{unsafe.Offsetof(v.src), unsafe.Offsetof(v.dst),
 		unsafe.Offsetof(v.res), unsafe.Offsetof(v.init), unsafe.Offsetof(v.tmp), unsafe.Offsetof(v.step), unsafe.Offsetof(v.off), unsafe.Offsetof(v.n),

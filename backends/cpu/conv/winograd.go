@@ -346,6 +346,7 @@ func (w *winograd) forward(sc *winogradScratch, i, at int) {
 			*p = unsafe.Pointer(&pixel[0])
 		}
 	}
+	sc.in.ahead = w.mx * s.DW * s.C * 4
 	sc.in.dst, sc.in.step = unsafe.Pointer(&sc.v[i*w.row]), w.block*w.row*4
 	w.p.k.transform(&sc.in, w.form, s.C)
 }
@@ -485,6 +486,9 @@ type transform struct {
 	tmp  unsafe.Pointer
 	step int
 	n    int
+
+	// Kernels that say so in their text fetch the pixels so many bytes behind those of src: the next tile's.
+	ahead int
 }
 
 // inverse is what an output transform is called with: n channels of the frequencies at src, step bytes apart, give the pixels at dst,

@@ -40,7 +40,7 @@ var rowPixels = []int{4, 8}
 func rows(dir string) {
 	f := &file{}
 	tables := ""
-	for _, v := range []vectors{{"Z", "AVX512", 64}, {"Y", "AVX2", 32}} {
+	for _, v := range vectorSets {
 		entries := ""
 		for _, k := range []int{3, 5} {
 			for _, stride := range []int{1, 2} {

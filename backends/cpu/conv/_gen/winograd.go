@@ -26,6 +26,8 @@ const (
 	wTmp  = 16
 	wStep = 24
 	wN    = 32
+
+	wAhead = 40
 )
 
 // Offsets of the fields of inverse.
@@ -77,7 +79,7 @@ func winograd(dir string) {
 		}
 		f.p("GLOBL ·winograd_%s(SB), RODATA|NOPTR, $32", c.name)
 	}
-	for _, v := range []vectors{{"Z", "AVX512", 64}, {"Y", "AVX2", 32}} {
+	for _, v := range vectorSets {
 		for _, t := range []int{4, 6} {
 			f.winogradInput(v, t)
 			f.winogradOutput(v, t)
@@ -90,11 +92,26 @@ func winograd(dir string) {
 	f.write(dir, "winograd_amd64", winogradHeader, "")
 }
 
-// vectors are the registers of an instruction set.
+// vectors are the registers of an instruction set, and which of them hold constants.
 type vectors struct {
 	letter, isa string
 	bytes       int
+	held        map[string]string
 }
+
+// hold loads constants into the registers from first on. AVX-512 takes them from memory by broadcast.
+func (f *file) hold(v *vectors, first int, names ...string) {
+	if v.letter == "Z" {
+		return
+	}
+	v.held = map[string]string{}
+	for i, name := range names {
+		v.held[name] = v.reg(first + i)
+		f.p("\tVMOVUPS %s, %s", constantName(name), v.held[name])
+	}
+}
+
+var vectorSets = []vectors{{letter: "Z", isa: "AVX512", bytes: 64}, {letter: "Y", isa: "AVX2", bytes: 32}}
 
 func (v vectors) reg(i int) string { return fmt.Sprintf("%s%d", v.letter, i) }
 
@@ -127,6 +144,10 @@ func (f *file) blocksEnd(v vectors, n int) {
 
 // c applies an operation whose first operand is a constant.
 func (f *file) c(v vectors, op, name, x, dst string) {
+	if r := v.held[name]; r != "" {
+		f.p("\t%s %s, %s, %s", op, r, x, dst)
+		return
+	}
 	if v.letter == "Z" {
 		op += ".BCST"
 	}
@@ -140,7 +161,17 @@ func (f *file) winogradInput(v vectors, t int) {
 		x[i] = v.reg(i)
 	}
 	f.p("\tMOVQ p+0(FP), DI")
+	fetch := v.letter == "Y"
+	if fetch {
+		f.p("\tMOVQ %d(DI), R9", wAhead)
+	}
+	if t == 6 {
+		f.hold(&v, 12, "a2plusb2", "b2", "a2", "a2b2")
+	}
 	f.blocks(v, wN)
+	if fetch {
+		f.p("\tLEAQ (R9)(DX*1), R10")
+	}
 	f.p("\tMOVQ %d(DI), SI", wSrc)
 	f.p("\tMOVQ %d(DI), R8", wTmp)
 	for j := range t {
@@ -150,6 +181,9 @@ func (f *file) winogradInput(v vectors, t int) {
 				f.p("\tVMOVUPS.Z (AX)(DX*1), K1, %s", x[i])
 			} else {
 				f.p("\tVMOVUPS (AX)(DX*1), %s", x[i])
+			}
+			if fetch && j >= 2 { // pixels that the next tile does not share with this one
+				f.p("\tPREFETCHT0 (AX)(R10*1)")
 			}
 		}
 		for i, z := range f.forward(v, t) {
@@ -216,6 +250,9 @@ func (f *file) winogradOutput(v vectors, t int) {
 		return v.reg(i)
 	}
 	f.p("\tMOVQ p+0(FP), DI")
+	if t == 6 {
+		f.hold(&v, 11, "a", "b", "a2", "b2", "a3")
+	}
 	f.blocks(v, vN)
 	f.p("\tMOVQ %d(DI), SI", vSrc)
 	f.p("\tADDQ DX, SI")
