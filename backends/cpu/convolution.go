@@ -155,7 +155,7 @@ func convKernelFor(b *Backend, c ops.Call) kernel {
 		return nil
 	}
 	if !b.direct && c.Const[1] { // a filter that changes would be transformed in every run
-		s.Tile = s.BestTile()
+		s.Tile = s.BestTile(b.isa)
 	}
 	if x == tensor.BF16 && w == tensor.BF16 && c.Const[1] && s.Tile == 0 && s.CanBF16() && engine.HasBF16(b.isa) {
 		s.Type = engine.BF16

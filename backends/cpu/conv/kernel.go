@@ -115,6 +115,7 @@ type kernels struct {
 	nr      int                          // channels of a panel
 	mr      int                          // most pixels of a tile
 	masks   bool
+	read    float64       // multiply-adds in the time that a float takes from memory: see BestTile
 	strips  bool          // tiles take several strips in a call
 	wide    []func(*tile) // by pixels
 	half    []func(*tile) // of nr / 2 channels, or nil
@@ -167,7 +168,7 @@ const (
 
 var portable = [...]*kernels{
 	kindF32: {
-		isa: cpuinfo.Portable, nr: portableNR, mr: portableMR, masks: true, sr: 4, block: 1,
+		isa: cpuinfo.Portable, nr: portableNR, mr: portableMR, masks: true, read: 20, sr: 4, block: 1,
 		wide:    heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileGo(p, h) } }),
 		mul:     heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, false) } }),
 		maximum: heights(4, func(h int) func(*strip) { return func(p *strip) { stripGo(p, h, true) } }),

@@ -6,7 +6,7 @@ import "github.com/tessera-go/tessera/internal/cpuinfo"
 
 var amd64Kernels = []*kernels{
 	{
-		isa: cpuinfo.AVX512, nr: 32, mr: 14, masks: true, strips: true, wide: tileAVX512x32[:], half: tileAVX512x16[:],
+		isa: cpuinfo.AVX512, nr: 32, mr: 14, masks: true, strips: true, read: 20, wide: tileAVX512x32[:], half: tileAVX512x16[:],
 		sr: 8, block: 1, mul: stripMulAVX512[:], maximum: stripMaxAVX512[:],
 		rows:    rowMulAVX512,
 		input:   [7]func(*transform){4: winogradInputAVX512x4, 6: winogradInputAVX512x6},
@@ -31,7 +31,7 @@ var amd64Kernels = []*kernels{
 // floatsAVX2 returns AVX2's kernels of floats, whose tiles have narrow panels or wide ones.
 func floatsAVX2(tiles, wider kernels) *kernels {
 	for _, k := range []*kernels{&tiles, &wider} {
-		k.isa, k.masks, k.strips = cpuinfo.AVX2, true, true
+		k.isa, k.masks, k.strips, k.read = cpuinfo.AVX2, true, true, 10
 		k.sr, k.block, k.mul, k.maximum = 8, 8, stripMulAVX2[:], stripMaxAVX2[:]
 		k.rows = rowMulAVX2
 		k.input = [7]func(*transform){4: winogradInputAVX2x4, 6: winogradInputAVX2x6}

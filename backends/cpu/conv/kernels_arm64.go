@@ -5,7 +5,7 @@ package conv
 import "github.com/tessera-go/tessera/internal/cpuinfo"
 
 var arm64Kernels = []*kernels{
-	{isa: cpuinfo.NEON, nr: 16, mr: 6, wide: tileNEONx16[:], sr: 8, block: 4, mul: stripMulNEON[:], maximum: stripMaxNEON[:], rows: rowMulNEON,
+	{isa: cpuinfo.NEON, nr: 16, mr: 6, read: 20, wide: tileNEONx16[:], sr: 8, block: 4, mul: stripMulNEON[:], maximum: stripMaxNEON[:], rows: rowMulNEON,
 		input:   [7]func(*transform){4: winogradInputNEONx4, 6: winogradInputNEONx6},
 		output:  [7]func(*inverse){4: winogradOutputNEONx4, 6: winogradOutputNEONx6},
 		lineIn:  [9]func(*transform){6: lineInputNEONx6, 8: lineInputNEONx8},

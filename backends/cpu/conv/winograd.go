@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/par"
 )
 
@@ -77,28 +78,29 @@ const winogradFloats = 192 << 10
 // winogradSums is the size of the sums that are kept: a share of L2.
 const winogradSums = 64 << 10
 
-// BestTile returns the Tile with which a convolution is fastest: 0, 2 or 4. It depends on nothing but the sizes.
+// BestTile returns the Tile with which a convolution is fastest for the kernels of an instruction set: 0, 2 or 4. It depends on nothing else
+// but the sizes.
 //
 // The estimate counts multiply-adds a pair of an input and an output channel. Products take one a frequency and tile, but no less than
 // reading the filters, which come from beyond L2 once for every block of tiles. The transforms of a frequency take about as long as
 // transformCost of them a channel.
-func (s *Spec) BestTile() int {
+func (s *Spec) BestTile(isa cpuinfo.ISA) int {
 	if s.C < winogradLeast || s.M < winogradLeast {
 		return 0
 	}
 	const (
 		transformCost = 17
-		readCost      = 20   // of a float from memory
 		better        = 0.85 // larger filters must pay
 	)
-	best, cost := 0, float64(s.KH*s.KW)*max(float64(s.N)*float64(s.OH)*float64(s.OW), readCost)
+	k := kernelsOf(kindF32, isa).forChannels(s.M)
+	best, cost := 0, float64(s.KH*s.KW)*max(float64(s.N)*float64(s.OH)*float64(s.OW), k.read)
 	for _, m := range []int{2, 4} {
 		f, ok := s.form(m)
 		if !ok {
 			continue
 		}
 		tiles := float64(s.N) * float64(s.tilesOf(f))
-		c := float64(f.freqs()) * (max(tiles, readCost*math.Ceil(tiles/float64(s.winogradBlock(f)))) + tiles*transformCost*(1/float64(s.C)+1/float64(s.M)))
+		c := float64(f.freqs()) * (max(tiles, k.read*math.Ceil(tiles/float64(s.winogradBlock(f, k)))) + tiles*transformCost*(1/float64(s.C)+1/float64(s.M)))
 		if c < better*cost {
 			best, cost = m, c
 		}
@@ -118,10 +120,9 @@ func (s *Spec) tilesOf(f form) int {
 	return along(s.OH, s.DH, f.my) * along(s.OW, s.DW, f.mx)
 }
 
-// winogradBlock returns how many tiles a job has at most.
-func (s *Spec) winogradBlock(f form) int {
-	const least = 14 // the rows of the highest kernel
-	return max(winogradFloats/(f.freqs()*(s.winogradRow()+32))/least, 1) * least
+// winogradBlock returns how many tiles a job has at most: whole strips of the highest kernel.
+func (s *Spec) winogradBlock(f form, k *kernels) int {
+	return max(winogradFloats/(f.freqs()*(s.winogradRow()+32))/k.mr, 1) * k.mr
 }
 
 // winogradRow returns the floats between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
@@ -234,7 +235,7 @@ func newWinograd(p *Plan) *winograd {
 	w.total = s.N * len(w.tiles)
 	workers := par.Workers(p.threads, 1<<30)
 	panels := ceilDiv(s.M, p.k.nr)
-	w.block, w.cuts = s.winogradBlock(fm), 1
+	w.block, w.cuts = s.winogradBlock(fm, p.k), 1
 	if w.blocks = ceilDiv(w.total, w.block); w.blocks%workers != 0 {
 		even := ceilDiv(w.blocks, workers) * workers
 		switch {

@@ -26,7 +26,7 @@ func TestWorkspaceBytes(t *testing.T) {
 		case i%4 == 0 && s.Groups == 1:
 			s.Transposed, s.OH, s.OW, s.Top, s.Left, s.DH, s.DW = true, s.H*s.SH, s.W*s.SW, 0, 0, 1, 1
 		default:
-			s.Tile = s.BestTile()
+			s.Tile = s.BestTile(cpuinfo.Get().ISA)
 		}
 		f, err := Pack(s, make([]float32, s.C*s.M/s.Groups*s.KH*s.KW), nil, cpuinfo.Get().ISA)
 		if err != nil {
