@@ -11,7 +11,7 @@ import (
 // for others, of which the last may be unused; for each block it holds three vectors of slots words:
 //
 //	scale  float32  of the row's integers
-//	init   int32    -zero times their sum: what the integer sums start from
+//	init   int32    -zero times their sum: what the integer sums start from; or two int16, see kernels.pairs
 //	sum    float32  scale times their sum: what a minimum is multiplied by
 //
 // so that a kernel finds the numbers of all its rows side by side.
@@ -74,6 +74,12 @@ type kernels struct {
 	// signed says that dot and fused take bytes as signed: those of formats whose zero is 128 are spread less 128, and the integer sums of
 	// their rows start from 0.
 	signed bool
+	// pairs says that integers of 5 bits and less are summed in pairs of 16 bits: init is two int16, of k mod 4 below 2, and of the rest.
+	pairs bool
+	// wide, where it is not nil, reports whether dot takes integers and activations of a format in 16 bits; spread writes such integers,
+	// for each 2 k 16 lanes of 2 words, and widen such activations: n of them, a multiple of 32.
+	wide  func(f *format) bool
+	widen func(dst, src unsafe.Pointer, n int)
 	// spread turns n units of bits into bytes: they lie in sets of per units, stride bytes from set to set. What is subtracted from
 	// every byte is 0, or the format's zero for tiles and where signed demands it.
 	spread func(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8)

@@ -104,11 +104,11 @@ func quantizeAVX512(q, meta, x unsafe.Pointer, n, block int, zero int32, slots i
 	quantize32AVX512(q, meta, x, n/32, zero, slots)
 }
 
-// avxvnni has the VEX-encoded dot product, avx2Kernels sums of products of bytes in 16 bits. The rest they share.
+// avxvnni has the VEX-encoded dot product, avx2Kernels sums of products of bytes in 16 bits.
 var avxvnni = kernels{
 	name:   "avxvnni",
 	isa:    cpuinfo.AVXVNNI,
-	dot:    func(p *dotArgs, f *format, rows, _ int) { dot256(p, f, rows, maxRows, &dotVNNI) },
+	dot:    dotAVXVNNI,
 	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
 	height: 12,
 	few:    2,
@@ -123,31 +123,75 @@ var avxvnni = kernels{
 }
 
 var avx2Kernels = kernels{
-	name: "avx2",
-	isa:  cpuinfo.AVX2,
-	dot: func(p *dotArgs, f *format, rows, _ int) {
-		fns := &dotAVX2
-		if f.bits == u8 || f.table != nil { // 128 is their zero
-			fns = &dotAVX2s
-		}
-		dot256(p, f, rows, 4, fns)
-	},
+	name:   "avx2",
+	isa:    cpuinfo.AVX2,
+	dot:    dotAVX2,
 	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
 	height: 12,
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
 		return avx2Few()[f.id][rows]
 	},
-	spread:   spreadAVX2,
-	halfs:    halfsAVX2,
-	bhalfs:   bhalfsAVX2,
-	supers:   supersAVX2,
-	quantize: quantizeAVX2,
+	signed: true,
+	pairs:  true,
+	wide:   wideAVX2,
+	widen:  widenAVX2,
+	spread: func(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8) {
+		switch {
+		case !wideAVX2(f):
+			spreadAVX2(dst, src, f, n, per, stride, less)
+		case f.table != nil:
+			spreadTableWide(dst, src, n, per, stride, less, f.table)
+		default:
+			spreadU8Wide(dst, src, n, per, stride, less, nil)
+		}
+	},
+	halfs:  halfsAVX2,
+	bhalfs: bhalfsAVX2,
+	supers: supersAVX2,
+	quantize: func(q, meta, x unsafe.Pointer, n, block int, zero int32, slots int) {
+		if block == 16 {
+			quantize16Pairs(q, meta, x, n/16, zero, slots)
+			return
+		}
+		quantize32Pairs(q, meta, x, n/32, zero, slots)
+	},
 }
 
-// dot256 runs the kernels of a family, of which none takes more than most rows, for one panel. 16 registers do not hold sums of both
-// kinds, so those of float32 are in memory at p.buf.
-func dot256(p *dotArgs, f *format, rows, most int, fns *[2][2][maxRows + 1]func(*dotArgs)) {
+// wideAVX2 reports whether integers of a format, and the activations that they meet, are widened to 16 bits for many rows: products of 8 bits
+// need sums of 32.
+func wideAVX2(f *format) bool { return f.zero == 128 }
+
+// dotAVX2 runs the kernels for one panel: of 6 rows, or of up to 3.
+func dotAVX2(p *dotArgs, f *format, rows, _ int) {
+	fns := &dotWide
+	if !wideAVX2(f) {
+		b, what := 0, 0
+		if f.block == 16 {
+			b = 1
+		}
+		switch {
+		case f.hasMin && f.bits == u5:
+			what = 2
+		case f.hasMin:
+			what = 1
+		}
+		fns = &dotPairs[b][what]
+	}
+	if fns[rows] != nil {
+		fns[rows](p)
+		return
+	}
+	a, meta, c := p.a, p.meta, p.c
+	first := (rows + 1) / 2
+	fns[first](p)
+	p.a, p.meta, p.c = unsafe.Add(a, first*p.aStride), unsafe.Add(meta, 4*first), unsafe.Add(c, first*p.ldc)
+	fns[rows-first](p)
+	p.a, p.meta, p.c = a, meta, c
+}
+
+// dotAVXVNNI runs the kernels for one panel. 16 registers do not hold sums of both kinds, so those of float32 are in memory at p.buf.
+func dotAVXVNNI(p *dotArgs, f *format, rows, _ int) {
 	b, m := 0, 0
 	if f.block == 16 {
 		b = 1
@@ -155,24 +199,14 @@ func dot256(p *dotArgs, f *format, rows, most int, fns *[2][2][maxRows + 1]func(
 	if f.hasMin {
 		m = 1
 	}
-	a, meta, c := p.a, p.meta, p.c
-	for done := 0; done < rows; {
-		n := rows - done
-		if n > most {
-			n = (n + 1) / 2
-		}
-		p.a, p.meta, p.c = unsafe.Add(a, done*p.aStride), unsafe.Add(meta, 4*done), unsafe.Add(c, done*p.ldc)
-		sums := unsafe.Slice((*float32)(p.buf), n*nr)
-		if p.acc == 0 {
-			clear(sums)
-		} else {
-			moveTile(sums, p.c, p.ldc, p.mask, true)
-		}
-		fns[b][m][n](p)
-		moveTile(sums, p.c, p.ldc, p.mask, false)
-		done += n
+	sums := unsafe.Slice((*float32)(p.buf), rows*nr)
+	if p.acc == 0 {
+		clear(sums)
+	} else {
+		moveTile(sums, p.c, p.ldc, p.mask, true)
 	}
-	p.a, p.meta, p.c = a, meta, c
+	dotVNNI[b][m][rows](p)
+	moveTile(sums, p.c, p.ldc, p.mask, false)
 }
 
 // moveTile copies the columns of a panel in the mask between rows of C and rows of sums.

@@ -9,6 +9,23 @@ import "unsafe"
 // avx2Spread holds the functions that spread bits, by kind; the table kind stands behind the others.
 var avx2Spread = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){spreadU8AVX2, spreadU4AVX2, spreadU5AVX2, spreadU6AVX2, spreadU2AVX2, spreadU3AVX2, spreadTableAVX2}
 
+// dotPairs holds the dot kernels for weights of up to 6 bits by block (0: 32, 1: 16), by what they correct (0: a zero, 1: they add
+// minimums, 2: both) and rows.
+var dotPairs = [2][3][maxRows + 1]func(*dotArgs){
+	{
+		{1: dotPairsb32startAVX2r1, 2: dotPairsb32startAVX2r2, 3: dotPairsb32startAVX2r3, 6: dotPairsb32startAVX2r6},
+		{1: dotPairsb32minAVX2r1, 2: dotPairsb32minAVX2r2, 3: dotPairsb32minAVX2r3, 6: dotPairsb32minAVX2r6},
+		{1: dotPairsb32bothAVX2r1, 2: dotPairsb32bothAVX2r2, 3: dotPairsb32bothAVX2r3, 6: dotPairsb32bothAVX2r6},
+	},
+	{
+		{1: dotPairsb16startAVX2r1, 2: dotPairsb16startAVX2r2, 3: dotPairsb16startAVX2r3, 6: dotPairsb16startAVX2r6},
+		{1: dotPairsb16minAVX2r1, 2: dotPairsb16minAVX2r2, 3: dotPairsb16minAVX2r3, 6: dotPairsb16minAVX2r6},
+	},
+}
+
+// dotWide holds the dot kernels for signed weights and activations of 16 bits by rows.
+var dotWide = [maxRows + 1]func(*dotArgs){1: dotWideAVX2r1, 2: dotWideAVX2r2, 3: dotWideAVX2r3, 6: dotWideAVX2r6}
+
 // dotVNNI holds the dot kernels by block (0: 32, 1: 16), minimums and rows.
 var dotVNNI = [2][2][maxRows + 1]func(*dotArgs){
 	{
@@ -18,30 +35,6 @@ var dotVNNI = [2][2][maxRows + 1]func(*dotArgs){
 	{
 		{1: dotVNNIb16r1, 2: dotVNNIb16r2, 3: dotVNNIb16r3, 4: dotVNNIb16r4, 5: dotVNNIb16r5, 6: dotVNNIb16r6},
 		{1: dotVNNIb16r1min, 2: dotVNNIb16r2min, 3: dotVNNIb16r3min, 4: dotVNNIb16r4min, 5: dotVNNIb16r5min, 6: dotVNNIb16r6min},
-	},
-}
-
-// dotAVX2 holds the dot kernels by block (0: 32, 1: 16), minimums and rows.
-var dotAVX2 = [2][2][maxRows + 1]func(*dotArgs){
-	{
-		{1: dotAVX2b32r1, 2: dotAVX2b32r2, 3: dotAVX2b32r3, 4: dotAVX2b32r4},
-		{1: dotAVX2b32r1min, 2: dotAVX2b32r2min, 3: dotAVX2b32r3min, 4: dotAVX2b32r4min},
-	},
-	{
-		{1: dotAVX2b16r1, 2: dotAVX2b16r2, 3: dotAVX2b16r3, 4: dotAVX2b16r4},
-		{1: dotAVX2b16r1min, 2: dotAVX2b16r2min, 3: dotAVX2b16r3min, 4: dotAVX2b16r4min},
-	},
-}
-
-// dotAVX2s holds the dot kernels by block (0: 32, 1: 16), minimums and rows.
-var dotAVX2s = [2][2][maxRows + 1]func(*dotArgs){
-	{
-		{1: dotAVX2sb32r1, 2: dotAVX2sb32r2, 3: dotAVX2sb32r3, 4: dotAVX2sb32r4},
-		{1: dotAVX2sb32r1min, 2: dotAVX2sb32r2min, 3: dotAVX2sb32r3min, 4: dotAVX2sb32r4min},
-	},
-	{
-		{1: dotAVX2sb16r1, 2: dotAVX2sb16r2, 3: dotAVX2sb16r3, 4: dotAVX2sb16r4},
-		{1: dotAVX2sb16r1min, 2: dotAVX2sb16r2min, 3: dotAVX2sb16r3min, 4: dotAVX2sb16r4min},
 	},
 }
 
@@ -132,10 +125,155 @@ func supersAVX2(dst unsafe.Pointer, step int, d, s unsafe.Pointer, n, subs, stri
 //go:noescape
 func quantize32AVX2(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)
 
+// quantize32Pairs brings blocks of 32 float32 to int8 and writes their meta, of which init is two sums of 16 bits: of k mod 4 below 2, and of the rest.
+//
+//go:noescape
+func quantize32Pairs(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)
+
 // quantize16AVX2 brings blocks of 16 float32 to int8 and writes their meta.
 //
 //go:noescape
 func quantize16AVX2(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)
+
+// quantize16Pairs brings blocks of 16 float32 to int8 and writes their meta, of which init is two sums of 16 bits: of k mod 4 below 2, and of the rest.
+//
+//go:noescape
+func quantize16Pairs(q, meta, x unsafe.Pointer, blocks int, zero int32, slots int)
+
+// spreadU8Wide spreads bytes to bytes, subtracts less and widens to 16 bits: for each 2 k, 16 lanes of 2 words.
+//
+//go:noescape
+func spreadU8Wide(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// spreadTableWide spreads nibbles that are indexes into a table to bytes, subtracts less and widens to 16 bits: for each 2 k, 16 lanes of 2 words.
+//
+//go:noescape
+func spreadTableWide(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte)
+
+// widenAVX2 widens n int8, a multiple of 32, to 16 bits; src may be the second half of dst.
+//
+//go:noescape
+func widenAVX2(dst, src unsafe.Pointer, n int)
+
+// dotPairsb32startAVX2r1 computes 1 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32startAVX2r1(p *dotArgs)
+
+// dotPairsb32startAVX2r2 computes 2 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32startAVX2r2(p *dotArgs)
+
+// dotPairsb32startAVX2r3 computes 3 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32startAVX2r3(p *dotArgs)
+
+// dotPairsb32startAVX2r6 computes 6 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32startAVX2r6(p *dotArgs)
+
+// dotPairsb32minAVX2r1 computes 1 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32minAVX2r1(p *dotArgs)
+
+// dotPairsb32minAVX2r2 computes 2 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32minAVX2r2(p *dotArgs)
+
+// dotPairsb32minAVX2r3 computes 3 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32minAVX2r3(p *dotArgs)
+
+// dotPairsb32minAVX2r6 computes 6 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32minAVX2r6(p *dotArgs)
+
+// dotPairsb32bothAVX2r1 computes 1 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32bothAVX2r1(p *dotArgs)
+
+// dotPairsb32bothAVX2r2 computes 2 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32bothAVX2r2(p *dotArgs)
+
+// dotPairsb32bothAVX2r3 computes 3 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32bothAVX2r3(p *dotArgs)
+
+// dotPairsb32bothAVX2r6 computes 6 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotPairsb32bothAVX2r6(p *dotArgs)
+
+// dotPairsb16startAVX2r1 computes 1 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16startAVX2r1(p *dotArgs)
+
+// dotPairsb16startAVX2r2 computes 2 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16startAVX2r2(p *dotArgs)
+
+// dotPairsb16startAVX2r3 computes 3 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16startAVX2r3(p *dotArgs)
+
+// dotPairsb16startAVX2r6 computes 6 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16startAVX2r6(p *dotArgs)
+
+// dotPairsb16minAVX2r1 computes 1 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16minAVX2r1(p *dotArgs)
+
+// dotPairsb16minAVX2r2 computes 2 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16minAVX2r2(p *dotArgs)
+
+// dotPairsb16minAVX2r3 computes 3 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16minAVX2r3(p *dotArgs)
+
+// dotPairsb16minAVX2r6 computes 6 rows against a panel over blocks of 16.
+//
+//go:noescape
+func dotPairsb16minAVX2r6(p *dotArgs)
+
+// dotWideAVX2r1 computes 1 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotWideAVX2r1(p *dotArgs)
+
+// dotWideAVX2r2 computes 2 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotWideAVX2r2(p *dotArgs)
+
+// dotWideAVX2r3 computes 3 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotWideAVX2r3(p *dotArgs)
+
+// dotWideAVX2r6 computes 6 rows against a panel over blocks of 32.
+//
+//go:noescape
+func dotWideAVX2r6(p *dotArgs)
 
 // dotVNNIb32r1 computes 1 rows against a panel over blocks of 32, with float32 sums at buf.
 //
@@ -256,166 +394,6 @@ func dotVNNIb16r5min(p *dotArgs)
 //
 //go:noescape
 func dotVNNIb16r6min(p *dotArgs)
-
-// dotAVX2b32r1 computes 1 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r1(p *dotArgs)
-
-// dotAVX2b32r2 computes 2 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r2(p *dotArgs)
-
-// dotAVX2b32r3 computes 3 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r3(p *dotArgs)
-
-// dotAVX2b32r4 computes 4 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r4(p *dotArgs)
-
-// dotAVX2b32r1min computes 1 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r1min(p *dotArgs)
-
-// dotAVX2b32r2min computes 2 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r2min(p *dotArgs)
-
-// dotAVX2b32r3min computes 3 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r3min(p *dotArgs)
-
-// dotAVX2b32r4min computes 4 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b32r4min(p *dotArgs)
-
-// dotAVX2b16r1 computes 1 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r1(p *dotArgs)
-
-// dotAVX2b16r2 computes 2 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r2(p *dotArgs)
-
-// dotAVX2b16r3 computes 3 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r3(p *dotArgs)
-
-// dotAVX2b16r4 computes 4 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r4(p *dotArgs)
-
-// dotAVX2b16r1min computes 1 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r1min(p *dotArgs)
-
-// dotAVX2b16r2min computes 2 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r2min(p *dotArgs)
-
-// dotAVX2b16r3min computes 3 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r3min(p *dotArgs)
-
-// dotAVX2b16r4min computes 4 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2b16r4min(p *dotArgs)
-
-// dotAVX2sb32r1 computes 1 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r1(p *dotArgs)
-
-// dotAVX2sb32r2 computes 2 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r2(p *dotArgs)
-
-// dotAVX2sb32r3 computes 3 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r3(p *dotArgs)
-
-// dotAVX2sb32r4 computes 4 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r4(p *dotArgs)
-
-// dotAVX2sb32r1min computes 1 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r1min(p *dotArgs)
-
-// dotAVX2sb32r2min computes 2 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r2min(p *dotArgs)
-
-// dotAVX2sb32r3min computes 3 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r3min(p *dotArgs)
-
-// dotAVX2sb32r4min computes 4 rows against a panel over blocks of 32, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb32r4min(p *dotArgs)
-
-// dotAVX2sb16r1 computes 1 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r1(p *dotArgs)
-
-// dotAVX2sb16r2 computes 2 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r2(p *dotArgs)
-
-// dotAVX2sb16r3 computes 3 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r3(p *dotArgs)
-
-// dotAVX2sb16r4 computes 4 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r4(p *dotArgs)
-
-// dotAVX2sb16r1min computes 1 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r1min(p *dotArgs)
-
-// dotAVX2sb16r2min computes 2 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r2min(p *dotArgs)
-
-// dotAVX2sb16r3min computes 3 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r3min(p *dotArgs)
-
-// dotAVX2sb16r4min computes 4 rows against a panel over blocks of 16, with float32 sums at buf.
-//
-//go:noescape
-func dotAVX2sb16r4min(p *dotArgs)
 
 // fusedQ8_0VNNIr1 computes 1 rows against a panel of Q8_0.
 //

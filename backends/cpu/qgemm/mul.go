@@ -120,6 +120,7 @@ type work struct {
 	args      []dotArgs         // per worker: kernels are called through variables, so that an argument on the stack would escape
 	fused     [2]func(*dotArgs) // the kernels for few rows: of passes over a panel with height rows, and of the last; or nil
 	blocks    int               // of a row
+	size      int               // bytes of a quantized element and of a spread one: 1, or 2 where they are wide
 	slots     int               // of a group of rows
 	height    int               // rows of a group
 	together  int               // panels that are spread at once
@@ -226,7 +227,7 @@ func (w *work) cut() (bytes [3]int) {
 	w.blocks = p.k / f.block
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
-	w.fused = [2]func(*dotArgs){}
+	w.fused, w.size = [2]func(*dotArgs){}, 1
 	if w.k.fused != nil && r.M <= min(w.kn.fewRows, fewPasses*w.k.few) {
 		passes := (r.M + w.k.few - 1) / w.k.few
 		w.height = (r.M + passes - 1) / passes
@@ -241,13 +242,17 @@ func (w *work) cut() (bytes [3]int) {
 	default:
 		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[tile(r.M)], w.kn.chunkDot
 	}
+	if w.fused[0] == nil && w.k.wide != nil && w.k.wide(f) {
+		w.size = 2
+		w.chunk /= 2
+	}
 	rows := (r.M + w.height - 1) / w.height * w.height
 	w.rowsEach = max(1, w.kn.quantJob/p.k)
 	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
 	workers := par.Workers(r.Threads, w.jobs)
 	if w.fused[0] == nil {
 		w.chunk = min(w.chunk, p.k)
-		w.perWorker = w.together*(w.chunk*nr+w.chunk/f.block*f.scaleStep()) + tileBuf
+		w.perWorker = w.together*(w.chunk*nr*w.size+w.chunk/f.block*f.scaleStep()) + tileBuf
 	}
 	w.staged = 0
 	if p.data == nil {
@@ -257,7 +262,7 @@ func (w *work) cut() (bytes [3]int) {
 		}
 		w.perWorker += w.staged
 	}
-	return [3]int{rows * p.k, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
+	return [3]int{rows * p.k * w.size, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
 }
 
 // fewBytes is the least that a job of few rows reads: some microseconds' worth.
@@ -291,8 +296,18 @@ func (t *quantTask) Do(_, job int) {
 	if w.k.signed && zero == 128 {
 		zero = 0
 	}
+	if w.k.pairs && f.bits == u5 {
+		zero = 16 // also with minimums: sums of a block fit 16 bits only so
+	}
 	for i := job * w.rowsEach; i < min((job+1)*w.rowsEach, r.M); i++ {
-		w.k.quantize(unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
+		q := unsafe.Pointer(&w.q[i*p.k*w.size])
+		if w.size > 1 {
+			half := unsafe.Add(q, p.k)
+			w.k.quantize(half, w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
+			w.k.widen(q, half, p.k)
+			continue
+		}
+		w.k.quantize(q, w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
 	}
 }
 
@@ -354,9 +369,9 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 		for k0 := 0; k0 < p.k; k0 += w.chunk {
 			chunk := min(w.chunk, p.k-k0)
 			blocks := chunk / f.block
-			*args = dotArgs{aStride: p.k, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: unsafe.Add(scratch, w.staged)}
+			*args = dotArgs{aStride: p.k * w.size, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr * w.size, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: unsafe.Add(scratch, w.staged)}
 			args.w = unsafe.Add(args.buf, tileBuf)
-			args.scale = unsafe.Add(args.w, w.together*chunk*nr)
+			args.scale = unsafe.Add(args.w, w.together*args.wPanel)
 			args.mask = mask >> (16 * v)
 			if k0 > 0 || r.Accumulate {
 				args.acc = 1
@@ -384,7 +399,7 @@ func (w *work) strips(args *dotArgs, col, panels, k0 int) {
 	p, r, f := w.p, w.r, w.p.g.f
 	for i := 0; i < r.M; {
 		rows := tile(min(r.M-i, w.height-i%w.height))
-		args.a = unsafe.Pointer(&w.q[i*p.k+k0])
+		args.a = unsafe.Pointer(&w.q[(i*p.k+k0)*w.size])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
 		w.k.dot(args, f, rows, panels)

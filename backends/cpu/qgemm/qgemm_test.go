@@ -2,6 +2,7 @@ package qgemm
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -240,7 +241,7 @@ func TestPacking(t *testing.T) {
 			p.g.f.read(data[b*d.Size():], &e)
 			for name, impl := range implementations() {
 				for u := range d.Block() / unit {
-					var w [unitSize]byte
+					var w [2 * unitSize]byte
 					group, in := p.g.place(b)
 					src := group + p.g.header + (in+u)*bitsSize[p.g.f.bits]
 					for _, less := range []uint8{0, 8} {
@@ -249,6 +250,11 @@ func TestPacking(t *testing.T) {
 							q := e.q[u*unit+i]
 							if p.g.f.table != nil {
 								q = p.g.f.table[q]
+							}
+							if impl.wide != nil && impl.wide(p.g.f) {
+								at := 2 * (i/2*2*nr + i%2)
+								require.Equal(t, int16(int8(q-less)), int16(binary.LittleEndian.Uint16(w[at:])), "%v %s", d, name)
+								continue
 							}
 							require.Equal(t, q-less, w[at(i, 0)], "%v %s", d, name)
 						}

@@ -7,34 +7,34 @@ import (
 	encode "github.com/tessera-go/tessera/backends/cpu/_encode"
 )
 
-// avx2 writes the kernels in 256-bit registers: those that both levels share (spreading bits, widening scales, quantization), and the dot
-// and fused kernels with and without the VEX-encoded dot product.
+// avx2 writes the kernels in 256-bit registers: those that both levels share (spreading bits, widening scales), and quantization, dot and
+// fused kernels with and without the VEX-encoded dot product.
 func avx2(dir string) {
 	f := &file{}
 	var table strings.Builder
 	spreadAVX2(f, &table)
 	scalesAVX2(f)
 	quantizeAVX2(f)
-	for _, dot := range []dots{{suffix: "VNNI", vnni: true, rows: 6}, {suffix: "AVX2", rows: 4}, {suffix: "AVX2s", rows: 4, signed: true}} {
-		fmt.Fprintf(&table, "\n// dot%s holds the dot kernels by block (0: 32, 1: 16), minimums and rows.\nvar dot%[1]s = [2][2][maxRows + 1]func(*dotArgs){\n", dot.suffix)
-		for _, block := range []int{32, 16} {
-			table.WriteString("{\n")
-			for _, min := range []bool{false, true} {
-				table.WriteString("{")
-				for rows := 1; rows <= dot.rows; rows++ {
-					name := fmt.Sprintf("dot%sb%dr%d", dot.suffix, block, rows)
-					if min {
-						name += "min"
-					}
-					dot.kernel(f, name, block, min, rows)
-					fmt.Fprintf(&table, "%d: %s, ", rows, name)
+	wideAVX2(f, &table)
+	tilesAVX2(f, &table)
+	table.WriteString("\n// dotVNNI holds the dot kernels by block (0: 32, 1: 16), minimums and rows.\nvar dotVNNI = [2][2][maxRows + 1]func(*dotArgs){\n")
+	for _, block := range []int{32, 16} {
+		table.WriteString("{\n")
+		for _, min := range []bool{false, true} {
+			table.WriteString("{")
+			for rows := 1; rows <= 6; rows++ {
+				name := fmt.Sprintf("dotVNNIb%dr%d", block, rows)
+				if min {
+					name += "min"
 				}
-				table.WriteString("},\n")
+				dotVNNIKernel(f, name, block, min, rows)
+				fmt.Fprintf(&table, "%d: %s, ", rows, name)
 			}
 			table.WriteString("},\n")
 		}
-		table.WriteString("}\n")
+		table.WriteString("},\n")
 	}
+	table.WriteString("}\n")
 	for _, vnni := range []bool{true, false} {
 		suffix := "AVX2"
 		if vnni {
@@ -62,6 +62,13 @@ DATA signs<>+8(SB)/8, $0x8080808080808080
 DATA signs<>+16(SB)/8, $0x8080808080808080
 DATA signs<>+24(SB)/8, $0x8080808080808080
 GLOBL signs<>(SB), RODATA|NOPTR, $32
+
+// 16-bit ones.
+DATA ones<>+0(SB)/8, $0x0001000100010001
+DATA ones<>+8(SB)/8, $0x0001000100010001
+DATA ones<>+16(SB)/8, $0x0001000100010001
+DATA ones<>+24(SB)/8, $0x0001000100010001
+GLOBL ones<>(SB), RODATA|NOPTR, $32
 
 // A bit for each column of a panel.
 DATA columns<>+0(SB)/8, $0x0000000200000001
@@ -167,6 +174,22 @@ func (s *spread256) setup(f *file, low, high int) {
 	}
 }
 
+// prologue loads the arguments of a function that spreads, masks to Y15 and Y14, what is subtracted to Y13.
+func (s *spread256) prologue(f *file) {
+	f.p("\tMOVQ dst+0(FP), DI")
+	f.p("\tMOVQ src+8(FP), SI")
+	f.p("\tMOVQ n+16(FP), CX")
+	f.p("\tMOVQ per+24(FP), R9")
+	f.p("\tMOVQ stride+32(FP), R10")
+	f.p("\tIMUL3Q $%d, R9, AX", s.size)
+	f.p("\tSUBQ AX, R10")
+	f.p("\tMOVBLZX less+40(FP), AX")
+	f.p("\tVMOVD AX, X13")
+	f.p("\tVPBROADCASTB X13, Y13")
+	f.p("\tMOVQ table+48(FP), DX")
+	s.setup(f, 15, 14)
+}
+
 func spreadAVX2(f *file, table *strings.Builder) {
 	table.WriteString("\n// avx2Spread holds the functions that spread bits, by kind; the table kind stands behind the others.\n")
 	table.WriteString("var avx2Spread = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){")
@@ -175,18 +198,7 @@ func spreadAVX2(f *file, table *strings.Builder) {
 		fn := "spread" + name + "AVX2"
 		fmt.Fprintf(table, "%s, ", fn)
 		f.text(fn, "dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte", 56, "spreads "+spreads[name].doc+" to bytes and subtracts less.")
-		f.p("\tMOVQ dst+0(FP), DI")
-		f.p("\tMOVQ src+8(FP), SI")
-		f.p("\tMOVQ n+16(FP), CX")
-		f.p("\tMOVQ per+24(FP), R9")
-		f.p("\tMOVQ stride+32(FP), R10")
-		f.p("\tIMUL3Q $%d, R9, AX", s.size)
-		f.p("\tSUBQ AX, R10")
-		f.p("\tMOVBLZX less+40(FP), AX")
-		f.p("\tVMOVD AX, X13")
-		f.p("\tVPBROADCASTB X13, Y13")
-		f.p("\tMOVQ table+48(FP), DX")
-		s.setup(f, 15, 14)
+		s.prologue(f)
 		f.sets(func() {
 			for off := 0; off < s.size; off += 64 {
 				f.p("\tPREFETCHT0 %d(SI)", ahead(s.size)+off)
@@ -275,136 +287,153 @@ func (f *file) halfY(bf16 bool, at string, y int) {
 	f.p("\tVCVTPH2PS %s, Y%d", at, y)
 }
 
-// quantizeAVX2 writes the quantization of activations for blocks of 32 and 16.
+// quantizeAVX2 writes the quantization of activations for blocks of 32 and 16, with starts of the integer sums for one of 32 bits, or for a
+// pair of 16 bits.
 func quantizeAVX2(f *file) {
 	for _, block := range []int{32, 16} {
-		vectors := block / 8
-		f.text(fmt.Sprintf("quantize%dAVX2", block), "q, meta, x unsafe.Pointer, blocks int, zero int32, slots int", 48,
-			fmt.Sprintf("brings blocks of %d float32 to int8 and writes their meta.", block))
-		f.p("\tMOVQ q+0(FP), DI")
-		f.p("\tMOVQ meta+8(FP), BX")
-		f.p("\tMOVQ x+16(FP), SI")
-		f.p("\tMOVQ blocks+24(FP), CX")
-		f.p("\tMOVL zero+32(FP), R8")
-		f.p("\tNEGL R8")
-		f.p("\tMOVQ slots+40(FP), R9")
-		f.p("\tSHLQ $2, R9 // bytes between the words of a row")
-		f.p("\tLEAQ (R9)(R9*2), R10")
-		f.constantY(0x7fffffff, 15)
-		f.constantY(0x01010101, 14)
-		f.constantY(0x00010001, 13)
-		f.p("\tMOVL $0x42fe0000, AX // 127")
-		f.p("\tVMOVD AX, X12")
-		f.p("loop:")
-		for i := 0; i < vectors; i++ {
-			f.p("\tVMOVUPS %d(SI), Y%d", 32*i, i)
-			if i == 0 {
-				f.p("\tVPAND Y15, Y0, Y4")
-				continue
-			}
-			f.p("\tVPAND Y15, Y%d, Y5", i)
-			f.p("\tVPMAXUD Y5, Y4, Y4")
+		for _, pairs := range []bool{false, true} {
+			quantize256(f, block, pairs)
 		}
-		// the largest magnitude, as bits: infinity and NaN are larger than every finite number
-		f.p("\tVEXTRACTI128 $1, Y4, X5")
-		f.p("\tVPMAXUD X5, X4, X4")
-		f.p("\tVPSHUFD $0x4e, X4, X5")
-		f.p("\tVPMAXUD X5, X4, X4")
-		f.p("\tVPSHUFD $0xb1, X4, X5")
-		f.p("\tVPMAXUD X5, X4, X4")
-		f.p("\tVMOVD X4, AX")
-		f.p("\tCMPL AX, $0x7f800000")
-		f.p("\tJCC bad")
-		f.p("\tVDIVSS X12, X4, X6 // scale")
-		f.p("\tVDIVSS X4, X12, X7 // its inverse")
-		f.p("\tVMOVD X7, AX")
-		f.p("\tCMPL AX, $0x7f800000")
-		f.p("\tJCC tiny")
-		f.p("scaled:")
-		f.p("\tVBROADCASTSS X7, Y7")
-		for i := 0; i < vectors; i++ {
-			f.p("\tVMULPS Y7, Y%d, Y%d", i, i)
-			f.p("\tVCVTPS2DQ Y%d, Y%d", i, i)
-		}
-		f.p("\tVPACKSSDW Y1, Y0, Y0")
-		if block == 32 {
-			f.p("\tVPACKSSDW Y3, Y2, Y2")
-			f.p("\tVPACKSSWB Y2, Y0, Y0")
-			f.p("\tVMOVDQU unpack<>(SB), Y1")
-			f.p("\tVPERMD Y0, Y1, Y0")
-			f.p("\tVMOVDQU Y0, (DI)")
-		} else {
-			f.p("\tVPACKSSWB Y0, Y0, Y0")
-			f.p("\tVMOVDQU unpack<>(SB), Y1")
-			f.p("\tVPERMD Y0, Y1, Y0 // dwords 0 4 1 5 are the bytes in order")
-			f.p("\tVMOVDQU X0, (DI)")
-			f.p("\tVPMOVZXDQ X0, Y0 // each dword once, for the sum")
-		}
-		f.p("\tVPMADDUBSW Y0, Y14, Y8")
-		f.p("\tVPMADDWD Y13, Y8, Y8")
-		f.p("\tVEXTRACTI128 $1, Y8, X9")
-		f.p("\tVPADDD X9, X8, X8")
-		f.p("\tVPSHUFD $0x4e, X8, X9")
-		f.p("\tVPADDD X9, X8, X8")
-		f.p("\tVPSHUFD $0xb1, X8, X9")
-		f.p("\tVPADDD X9, X8, X8")
-		f.p("\tVMOVD X8, AX")
-		f.p("\tIMULL R8, AX")
-		f.p("\tVCVTDQ2PS X8, X8")
-		f.p("\tVMULSS X6, X8, X8")
-		f.p("\tVMOVSS X6, (BX)")
-		f.p("\tMOVL AX, (BX)(R9*1)")
-		f.p("\tVMOVSS X8, (BX)(R9*2)")
-		f.p("next:")
-		f.p("\tADDQ $%d, SI", 4*block)
-		f.p("\tADDQ $%d, DI", block)
-		f.p("\tADDQ R10, BX")
-		f.p("\tDECQ CX")
-		f.p("\tJNE loop")
-		f.p("\tVZEROUPPER")
-		f.p("\tRET")
-		f.p("tiny: // all zeros, or so small that products vanish")
-		f.p("\tVPXOR X6, X6, X6")
-		f.p("\tVPXOR X7, X7, X7")
-		f.p("\tJMP scaled")
-		f.p("bad: // NaN or infinity: every product with the block is NaN")
-		f.p("\tVPXOR X0, X0, X0")
-		f.p("\tVMOVDQU X0, (DI)")
-		if block == 32 {
-			f.p("\tVMOVDQU X0, 16(DI)")
-		}
-		f.p("\tMOVL $0x7fc00000, AX")
-		f.p("\tMOVL AX, (BX)")
-		f.p("\tMOVL $0, (BX)(R9*1)")
-		f.p("\tMOVL AX, (BX)(R9*2)")
-		f.p("\tJMP next")
 	}
 }
 
-// dots is a family of dot kernels.
-//
-//	vnni    VPDPBUSD
-//	else    VPMADDUBSW, whose sums of two fit 16 bits for weights of up to 6 bits
-//	signed  the same for bytes of which 128 is the zero: the magnitude of the weight meets the activation with its sign
-type dots struct {
-	suffix       string
-	vnni, signed bool
-	rows         int
+func quantize256(f *file, block int, pairs bool) {
+	vectors := block / 8
+	name, doc := fmt.Sprintf("quantize%dAVX2", block), fmt.Sprintf("brings blocks of %d float32 to int8 and writes their meta.", block)
+	if pairs {
+		name = fmt.Sprintf("quantize%dPairs", block)
+		doc = fmt.Sprintf("brings blocks of %d float32 to int8 and writes their meta, of which init is two sums of 16 bits: of k mod 4 below 2, and of the rest.", block)
+	}
+	f.text(name, "q, meta, x unsafe.Pointer, blocks int, zero int32, slots int", 48, doc)
+	f.p("\tMOVQ q+0(FP), DI")
+	f.p("\tMOVQ meta+8(FP), BX")
+	f.p("\tMOVQ x+16(FP), SI")
+	f.p("\tMOVQ blocks+24(FP), CX")
+	f.p("\tMOVL zero+32(FP), R8")
+	f.p("\tNEGL R8")
+	f.p("\tMOVQ slots+40(FP), R9")
+	f.p("\tSHLQ $2, R9 // bytes between the words of a row")
+	f.p("\tLEAQ (R9)(R9*2), R10")
+	f.constantY(0x7fffffff, 15)
+	f.constantY(0x01010101, 14)
+	f.constantY(0x00010001, 13)
+	f.p("\tMOVL $0x42fe0000, AX // 127")
+	f.p("\tVMOVD AX, X12")
+	if pairs {
+		f.p("\tVMOVD R8, X11")
+		f.p("\tVPBROADCASTW X11, X11")
+	}
+	f.p("loop:")
+	for i := 0; i < vectors; i++ {
+		f.p("\tVMOVUPS %d(SI), Y%d", 32*i, i)
+		if i == 0 {
+			f.p("\tVPAND Y15, Y0, Y4")
+			continue
+		}
+		f.p("\tVPAND Y15, Y%d, Y5", i)
+		f.p("\tVPMAXUD Y5, Y4, Y4")
+	}
+	// the largest magnitude, as bits: infinity and NaN are larger than every finite number
+	f.p("\tVEXTRACTI128 $1, Y4, X5")
+	f.p("\tVPMAXUD X5, X4, X4")
+	f.p("\tVPSHUFD $0x4e, X4, X5")
+	f.p("\tVPMAXUD X5, X4, X4")
+	f.p("\tVPSHUFD $0xb1, X4, X5")
+	f.p("\tVPMAXUD X5, X4, X4")
+	f.p("\tVMOVD X4, AX")
+	f.p("\tCMPL AX, $0x7f800000")
+	f.p("\tJCC bad")
+	f.p("\tVDIVSS X12, X4, X6 // scale")
+	f.p("\tVDIVSS X4, X12, X7 // its inverse")
+	f.p("\tVMOVD X7, AX")
+	f.p("\tCMPL AX, $0x7f800000")
+	f.p("\tJCC tiny")
+	f.p("scaled:")
+	f.p("\tVBROADCASTSS X7, Y7")
+	for i := 0; i < vectors; i++ {
+		f.p("\tVMULPS Y7, Y%d, Y%d", i, i)
+		f.p("\tVCVTPS2DQ Y%d, Y%d", i, i)
+	}
+	f.p("\tVPACKSSDW Y1, Y0, Y0")
+	if block == 32 {
+		f.p("\tVPACKSSDW Y3, Y2, Y2")
+		f.p("\tVPACKSSWB Y2, Y0, Y0")
+		f.p("\tVMOVDQU unpack<>(SB), Y1")
+		f.p("\tVPERMD Y0, Y1, Y0")
+		f.p("\tVMOVDQU Y0, (DI)")
+	} else {
+		f.p("\tVPACKSSWB Y0, Y0, Y0")
+		f.p("\tVMOVDQU unpack<>(SB), Y1")
+		f.p("\tVPERMD Y0, Y1, Y0 // dwords 0 4 1 5 are the bytes in order")
+		f.p("\tVMOVDQU X0, (DI)")
+		f.p("\tVPMOVZXDQ X0, Y0 // each dword once, for the sum")
+	}
+	f.p("\tVPMADDUBSW Y0, Y14, Y8")
+	add := "VPADDW"
+	if !pairs {
+		add = "VPADDD"
+		f.p("\tVPMADDWD Y13, Y8, Y8")
+	}
+	f.p("\tVEXTRACTI128 $1, Y8, X9")
+	f.p("\t%s X9, X8, X8", add)
+	f.p("\tVPSHUFD $0x4e, X8, X9")
+	f.p("\t%s X9, X8, X8", add)
+	f.p("\tVPSHUFD $0xb1, X8, X9")
+	f.p("\t%s X9, X8, X8", add)
+	if pairs {
+		f.p("\tVPMULLW X11, X8, X9")
+		f.p("\tVMOVD X9, AX")
+		f.p("\tVPMADDWD X13, X8, X8")
+	} else {
+		f.p("\tVMOVD X8, AX")
+		f.p("\tIMULL R8, AX")
+	}
+	f.p("\tVCVTDQ2PS X8, X8")
+	f.p("\tVMULSS X6, X8, X8")
+	f.p("\tVMOVSS X6, (BX)")
+	f.p("\tMOVL AX, (BX)(R9*1)")
+	f.p("\tVMOVSS X8, (BX)(R9*2)")
+	f.p("next:")
+	f.p("\tADDQ $%d, SI", 4*block)
+	f.p("\tADDQ $%d, DI", block)
+	f.p("\tADDQ R10, BX")
+	f.p("\tDECQ CX")
+	f.p("\tJNE loop")
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+	f.p("tiny: // all zeros, or so small that products vanish")
+	f.p("\tVPXOR X6, X6, X6")
+	f.p("\tVPXOR X7, X7, X7")
+	f.p("\tJMP scaled")
+	f.p("bad: // NaN or infinity: every product with the block is NaN")
+	f.p("\tVPXOR X0, X0, X0")
+	f.p("\tVMOVDQU X0, (DI)")
+	if block == 32 {
+		f.p("\tVMOVDQU X0, 16(DI)")
+	}
+	f.p("\tMOVL $0x7fc00000, AX")
+	f.p("\tMOVL AX, (BX)")
+	f.p("\tMOVL $0, (BX)(R9*1)")
+	f.p("\tMOVL AX, (BX)(R9*2)")
+	f.p("\tJMP next")
 }
 
-// dot adds the products of w (and its magnitude) with the broadcast activations b to sum; t is scratch, ones 16-bit ones.
-func (d *dots) dot(f *file, w, magnitude, b, sum, t, ones int) {
+// dots is how fused kernels multiply.
+//
+//	vnni    VPDPBUSD
+//	signed  VPMADDUBSW for bytes of which 128 is the zero: the magnitude of the weight meets the activation with its sign
+//	else    VPMADDUBSW with sums in pairs of 16 bits, see tiles256
+type dots struct{ vnni, signed bool }
+
+// dot adds the products of w (and its magnitude) with the broadcast activations b to sum; t is scratch.
+func (d *dots) dot(f *file, w, magnitude, b, sum, t int) {
 	if d.vnni {
 		f.p("\t%s", encode.VPDPBUSD(fmt.Sprintf("Y%d", b), fmt.Sprintf("Y%d", w), fmt.Sprintf("Y%d", sum)))
 		return
 	}
-	if d.signed {
-		f.p("\tVPSIGNB Y%d, Y%d, Y%d", w, b, t)
-		f.p("\tVPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
-	} else {
-		f.p("\tVPMADDUBSW Y%d, Y%d, Y%d", b, w, t)
-	}
-	f.p("\tVPMADDWD Y%d, Y%d, Y%d", ones, t, t)
+	f.p("\tVPSIGNB Y%d, Y%d, Y%d", w, b, t)
+	f.p("\tVPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
+	f.p("\tVPMADDWD Y15, Y%d, Y%d", t, t)
 	f.p("\tVPADDD Y%d, Y%d, Y%d", t, sum, sum)
 }
 
@@ -427,23 +456,17 @@ func (d *dots) start(f *file, init string, s0, s1 int) {
 	f.p("\tVMOVDQA Y%d, Y%d", s0, s1)
 }
 
-// kernel writes a dot kernel for rows of A against one panel. Its float32 sums are in memory at buf, 64 bytes a row.
+// dotVNNIKernel writes a dot kernel for rows of A against one panel. Its float32 sums are in memory at buf, 64 bytes a row.
 //
 //	AX a, rows R8 R9 R10: 1 3 5 strides   BX meta   SI w   R14 scales   R13 sums   R15 blocks to go
-func (d *dots) kernel(f *file, name string, block int, min bool, rows int) {
+func dotVNNIKernel(f *file, name string, block int, min bool, rows int) {
 	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel over blocks of %d, with float32 sums at buf.", rows, block))
+	d := dots{vnni: true}
 	sum := func(r, v int) int { return 2*r + v }
-	const w, b, ones, t = 12, 14, 15, 10 // VNNI: w 12 13, b 14; else magnitudes 8 9, t 10, w 12 13
-	magnitude := [2]int{8, 9}
-	if d.vnni && rows > 6 || !d.vnni && rows > 4 {
-		panic(name + ": too many registers")
-	}
+	const w, b = 12, 14
 	a := func(off, r int) string { return row(off, "AX", r, "R8", "R9", "R10") }
 	m := func(word, r int) string { return fmt.Sprintf("%d(BX)", 4*(word*manySlots+r)) }
 	f.p("\tMOVQ p+0(FP), DI")
-	if !d.vnni {
-		f.constantY(0x00010001, ones)
-	}
 	f.p("\tMOVQ %d(DI), AX", argA)
 	f.p("\tMOVQ %d(DI), BX", argMeta)
 	if rows > 1 {
@@ -466,12 +489,11 @@ func (d *dots) kernel(f *file, name string, block int, min bool, rows int) {
 	for g := 0; g < block/4; g++ {
 		for v := 0; v < 2; v++ {
 			f.p("\tVMOVDQU %d(SI), Y%d", 64*g+32*v, w+v)
-			d.split(f, w+v, magnitude[v])
 		}
 		for r := 0; r < rows; r++ {
 			f.p("\tVPBROADCASTD %s, Y%d", a(4*g, r), b)
 			for v := 0; v < 2; v++ {
-				d.dot(f, w+v, magnitude[v], b, sum(r, v), t, ones)
+				d.dot(f, w+v, 0, b, sum(r, v), 0)
 			}
 		}
 	}
@@ -514,7 +536,8 @@ func (d *dots) kernel(f *file, name string, block int, min bool, rows int) {
 //
 //	SI packed panel   AX a, R8 stride   BX meta   R15 blocks of 32 to go
 //	supers: R14 the super-block, R13 scales of sub-blocks, R12 units to go
-//	Y0-Y3 sums   Y4-Y7 float32 sums   Y8 weights   Y9 magnitudes   Y10 activations   Y11 Y12 scratch   Y13 Y14 masks, table   Y15 ones
+//	Y0-Y3 sums   Y4-Y7 float32 sums   Y8 weights   Y9 magnitudes, or weights   Y10 activations   Y11 Y12 scratch   Y13 Y14 masks, table
+//	Y15 ones
 type fused256 struct {
 	*file
 	form
@@ -530,20 +553,11 @@ func (k *fused256) m(block, word, r int) string {
 // unit multiplies 32 k whose bits lie at an offset from SI. scale writes half v of the scales of block b to a register, low those of
 // the minimums; both may use Y9 and Y10.
 func (k *fused256) unit(off, aOff, first int, scale, low func(b, v, y int)) {
-	per := k.block / 4
 	for b := 0; b < 32/k.block; b++ {
-		for r := 0; r < k.rows; r++ {
-			k.d.start(k.file, k.m(first+b, 1, r), 2*r, 2*r+1)
-		}
-		for g := 0; g < per; g++ {
-			for v := 0; v < 2; v++ {
-				k.s.group(k.file, off, b*per+g, v, 8, 11, 13, 14)
-				k.d.split(k.file, 8, 9)
-				for r := 0; r < k.rows; r++ {
-					k.p("\tVPBROADCASTD %s, Y10", row(aOff+b*k.block+4*g, "AX", r, "R8", "", ""))
-					k.d.dot(k.file, 8, 9, 10, 2*r+v, 12, 15)
-				}
-			}
+		if k.pairs() {
+			k.inPairs(off, aOff, first, b)
+		} else {
+			k.each(off, aOff, first, b)
 		}
 		for v := 0; v < 2; v++ {
 			scale(b, v, 11)
@@ -552,6 +566,14 @@ func (k *fused256) unit(off, aOff, first int, scale, low func(b, v, y int)) {
 			}
 			for r := 0; r < k.rows; r++ {
 				s, acc := 2*r+v, 4+2*r+v
+				if k.pairs() {
+					k.p("\tVPMADDWD Y15, Y%d, Y%[1]d", s)
+				}
+				if k.pairs() && k.what() == both {
+					k.p("\tVPBROADCASTD %s, Y10", k.m(first+b, 1, r))
+					k.p("\tVPMADDWD Y15, Y10, Y10")
+					k.p("\tVPSUBD Y10, Y%d, Y%[1]d", s)
+				}
 				k.p("\tVCVTDQ2PS Y%d, Y%d", s, s)
 				k.p("\tVMULPS Y11, Y%d, Y%d", s, s)
 				k.p("\tVBROADCASTSS %s, Y10", k.m(first+b, 0, r))
@@ -569,6 +591,66 @@ func (k *fused256) unit(off, aOff, first int, scale, low func(b, v, y int)) {
 	}
 }
 
+// pairs reports whether sums are pairs of 16 bits.
+func (k *fused256) pairs() bool { return !k.d.vnni && !k.d.signed }
+
+// what returns the correction of sums in pairs.
+func (k *fused256) what() correction {
+	switch {
+	case k.min && k.spread == "U5":
+		return both
+	case k.min:
+		return minimum
+	}
+	return start
+}
+
+// each multiplies block b with sums of 32 bits.
+func (k *fused256) each(off, aOff, first, b int) {
+	for r := 0; r < k.rows; r++ {
+		k.d.start(k.file, k.m(first+b, 1, r), 2*r, 2*r+1)
+	}
+	for g := 0; g < k.block/4; g++ {
+		for v := 0; v < 2; v++ {
+			k.s.group(k.file, off, b*k.block/4+g, v, 8, 11, 13, 14)
+			k.d.split(k.file, 8, 9)
+			for r := 0; r < k.rows; r++ {
+				k.p("\tVPBROADCASTD %s, Y10", row(aOff+b*k.block+4*g, "AX", r, "R8", "", ""))
+				k.d.dot(k.file, 8, 9, 10, 2*r+v, 12)
+			}
+		}
+	}
+}
+
+// inPairs multiplies block b with sums in pairs.
+func (k *fused256) inPairs(off, aOff, first, b int) {
+	for g := range k.block / 4 {
+		for v := range 2 {
+			k.s.group(k.file, off, b*k.block/4+g, v, 8+v, 11, 13, 14)
+		}
+		for r := range k.rows {
+			s := 2 * r
+			k.p("\tVPBROADCASTD %s, Y10", row(aOff+b*k.block+4*g, "AX", r, "R8", "", ""))
+			switch {
+			case g == 0 && k.what() != minimum:
+				k.p("\tVPBROADCASTD %s, Y%d", k.m(first+b, 1, r), s)
+				k.p("\tVPMADDUBSW Y10, Y8, Y11")
+				k.p("\tVPMADDUBSW Y10, Y9, Y10")
+				k.p("\tVPADDW Y10, Y%d, Y%d", s, s+1)
+				k.p("\tVPADDW Y11, Y%d, Y%d", s, s)
+			case g == 0:
+				k.p("\tVPMADDUBSW Y10, Y8, Y%d", s)
+				k.p("\tVPMADDUBSW Y10, Y9, Y%d", s+1)
+			default:
+				k.p("\tVPMADDUBSW Y10, Y8, Y11")
+				k.p("\tVPMADDUBSW Y10, Y9, Y10")
+				k.p("\tVPADDW Y11, Y%d, Y%[1]d", s)
+				k.p("\tVPADDW Y10, Y%d, Y%[1]d", s+1)
+			}
+		}
+	}
+}
+
 func (k *fused256) prefetch(bytes int) {
 	for off := 0; off < bytes; off += 64 {
 		k.p("\tPREFETCHT0 %d(SI)", ahead(k.s.size)+off)
@@ -576,39 +658,31 @@ func (k *fused256) prefetch(bytes int) {
 }
 
 func fused256Kernel(f *file, name string, m form, rows int, vnni bool) {
-	k := &fused256{f, m, spreads256[m.spread], dots{vnni: vnni, signed: !vnni && (m.spread == "U8" || m.spread == "Table")}, rows}
+	k := &fused256{f, m, spreads256[m.spread], dots{vnni, !vnni && (m.spread == "U8" || m.spread == "Table")}, rows}
 	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, m.name))
 	f.p("\tMOVQ p+0(FP), DI")
-	f.p("\tMOVQ %d(DI), DX", argTable)
-	k.s.setup(f, 13, 14)
-	if !vnni {
-		f.constantY(0x00010001, 15)
-	}
-	columns := func() { // masks of the columns to Y8 and Y9
-		f.p("\tVPBROADCASTD %d(DI), Y10", argMask)
-		for v := 0; v < 2; v++ {
-			f.p("\tVMOVDQU columns<>+%d(SB), Y11", 32*v)
-			f.p("\tVPAND Y11, Y10, Y%d", 8+v)
-			f.p("\tVPCMPEQD Y11, Y%d, Y%d", 8+v, 8+v)
-		}
-	}
 	f.p("\tCMPQ %d(DI), $0", argAcc)
 	f.p("\tJEQ fresh")
-	columns()
-	f.p("\tMOVQ %d(DI), AX", argC)
-	for r := 0; r < rows; r++ {
-		f.p("\tVMASKMOVPS (AX), Y8, Y%d", 4+2*r)
-		f.p("\tVMASKMOVPS 32(AX), Y9, Y%d", 5+2*r)
-		if r+1 < rows {
-			f.p("\tADDQ %d(DI), AX", argLdc)
+	f.rowsOfC256("load", rows, func(r int, masked bool) {
+		for v := range 2 {
+			if masked {
+				f.p("\tVMASKMOVPS %d(DX), Y%d, Y%d", 32*v, 12+v, 4+2*r+v)
+			} else {
+				f.p("\tVMOVUPS %d(DX), Y%d", 32*v, 4+2*r+v)
+			}
 		}
-	}
+	})
 	f.p("\tJMP start")
 	f.p("fresh:")
 	for r := 0; r < 2*rows; r++ {
 		f.p("\tVPXOR Y%d, Y%d, Y%d", 4+r, 4+r, 4+r)
 	}
 	f.p("start:")
+	f.p("\tMOVQ %d(DI), DX", argTable)
+	k.s.setup(f, 13, 14)
+	if !vnni {
+		f.constantY(0x00010001, 15)
+	}
 	f.p("\tMOVQ %d(DI), AX", argA)
 	f.p("\tMOVQ %d(DI), BX", argMeta)
 	if rows > 1 {
@@ -685,15 +759,15 @@ func fused256Kernel(f *file, name string, m form, rows int, vnni bool) {
 		k.unit(64, 0, 0, half(0), nil)
 		f.p("done:")
 	}
-	columns()
-	f.p("\tMOVQ %d(DI), AX", argC)
-	for r := 0; r < rows; r++ {
-		f.p("\tVMASKMOVPS Y%d, Y8, (AX)", 4+2*r)
-		f.p("\tVMASKMOVPS Y%d, Y9, 32(AX)", 5+2*r)
-		if r+1 < rows {
-			f.p("\tADDQ %d(DI), AX", argLdc)
+	f.rowsOfC256("store", rows, func(r int, masked bool) {
+		for v := range 2 {
+			if masked {
+				f.p("\tVMASKMOVPS Y%d, Y%d, %d(DX)", 4+2*r+v, 12+v, 32*v)
+			} else {
+				f.p("\tVMOVUPS Y%d, %d(DX)", 4+2*r+v, 32*v)
+			}
 		}
-	}
+	})
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
 }
