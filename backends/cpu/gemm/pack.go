@@ -12,6 +12,9 @@ import "unsafe"
 // f32, so that each line of the source is used whole while it is in L1, and the tile of the destination stays in L1 too.
 const packTile = 16
 
+// lineHalves is the number of 2-byte elements of a cache line.
+const lineHalves = 32
+
 type word interface{ uint8 | uint16 | uint32 }
 
 // panel describes the packing of one panel: depth values of k for live of width leading elements, which lie lead and deep
@@ -39,6 +42,11 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 	switch {
 	case p.kr*size == 8:
 		t0 = packLongGroups(dst, src, p, size)
+	case size == 2 && p.kr <= 2 && p.deep == 1 && p.live == p.width && p.width%16 == 0 && transposeRows[p.kr] != nil && p.depth >= lineHalves:
+		t0 = p.depth / lineHalves * lineHalves
+		for i := 0; i < p.width; i += 16 {
+			transposeRows[p.kr](unsafe.Add(dst, i*p.kr*2), unsafe.Add(src, i*p.lead*2), p.lead*2, t0/lineHalves, p.width*p.kr*2)
+		}
 	case p.lead == 1 && p.kr > 1 && interleave[p.kr][size] != nil && p.depth >= p.kr && p.live >= 16:
 		groups, cols := p.depth/p.kr, p.live&^15
 		t0 = groups * p.kr
@@ -46,11 +54,6 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 		packRest(dst, src, p, size, cols, t0)
 	case p.kr*size == 4:
 		t0 = packGroups(dst, src, p, size)
-	case p.kr == 1 && size == 2 && p.deep == 1 && p.live == p.width && p.width%16 == 0 && transposeHalves != nil && p.depth >= 8:
-		t0 = p.depth &^ 7
-		for i := 0; i < p.width; i += 16 {
-			transposeHalves(unsafe.Add(dst, i*2), unsafe.Add(src, i*p.lead*2), p.lead*2, t0, p.width*2)
-		}
 	case p.kr == 1 && size == 2 && p.deep == 1 && p.lead != 1 && p.live == p.width:
 		t0 = packHalves(unsafe.Slice((*uint16)(dst), p.depth*p.width), src, p)
 	}
@@ -243,9 +246,9 @@ var (
 	transposeWide *[17]func(dst, src unsafe.Pointer, lead, n, step int)
 	// transposeWiden does the same for n pairs of bf16, each of which gives two columns of f32.
 	transposeWiden *[17]func(dst, src unsafe.Pointer, lead, n, step int)
-	// transposeHalves brings 16 rows of n 2-byte elements, a multiple of 8, to columns of 16, step bytes apart.
-	transposeHalves func(dst, src unsafe.Pointer, lead, n, step int)
-	widenRow        func(dst []float32, src unsafe.Pointer, t Type)
+	// transposeRows, by elements of a group: 16 rows of n lines of 2-byte elements become columns of 16 groups, step bytes apart.
+	transposeRows [3]func(dst, src unsafe.Pointer, lead, n, step int)
+	widenRow      func(dst []float32, src unsafe.Pointer, t Type)
 	// copyPanels moves rows of panels times bytes, a multiple of 64, pitch apart, to panels that are stride apart.
 	copyPanels func(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
 	// interleave, by rows of a group and bytes of an element: groups of rows, pitch apart, of bytes, a multiple of 16 elements.

@@ -63,10 +63,15 @@ func sumBytesAVX512(sums, src unsafe.Pointer, lead, h, n int, unsigned bool)
 //go:noescape
 func copyPanelsAVX2(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
 
-// transposeHalvesAVX2 moves 16 rows, lead bytes apart, of n 2-byte elements, a multiple of 8, to columns, step bytes apart.
+// transposeHalvesAVX2 moves 16 rows, lead bytes apart, of 2-byte elements, n lines of 64 bytes, to columns, step bytes apart.
 //
 //go:noescape
 func transposeHalvesAVX2(dst, src unsafe.Pointer, lead, n, step int)
+
+// transposePairsAVX2 moves 16 rows, lead bytes apart, of pairs of 2-byte elements, n lines of 64 bytes, to columns, step bytes apart.
+//
+//go:noescape
+func transposePairsAVX2(dst, src unsafe.Pointer, lead, n, step int)
 
 // interleave2x16AVX2 makes pairs of 2-byte elements of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.
 //

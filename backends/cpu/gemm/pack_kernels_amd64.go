@@ -8,12 +8,15 @@ func init() {
 	if isa, _ := cpuinfo.Pinned(); isa >= cpuinfo.AVX2 {
 		transpose8, copyRows, sumGroups = transpose8AVX2, copyRowsAVX2, sumGroupsAVX2
 		interleave[2][2], interleave[4][1], interleave[2][1] = interleave2x16AVX2, interleave4x8AVX2, interleave2x8AVX2
-		copyPanels, transposeHalves = copyPanelsAVX2, transposeHalvesAVX2
+		copyPanels = copyPanelsAVX2
+		transposeRows[1] = transposeHalvesAVX2
 		flipLines, sumBytes, sumUnit = flipLinesAVX2, sumBytes32AVX2, 32
 		widenRow = vecFor(isa).fromHalf
 		if isa >= cpuinfo.AVX512 {
 			sumBytes, sumUnit = sumBytesAVX512, 1
 			transposeWide, transposeWiden = &transposesAVX512, &transposeWidensAVX512
+		} else {
+			transposeRows[2] = transposePairsAVX2
 		}
 	}
 }

@@ -129,7 +129,8 @@ func MulStaged(c, a, b Matrix, o *Options) error {
 	return nil
 }
 
-// StagedBytes bounds the memory of MulStaged for operands of the given types and strides: of the workspace, and of what calls share.
+// StagedBytes bounds the memory of MulStaged for operands of the given types and strides, and of MulPacked once b is packed: of the workspace,
+// and of what calls share.
 func StagedBytes(c, a, b Matrix, o *Options) (workspace, shared int, err error) {
 	if c.Rows == 0 || c.Cols == 0 || a.Cols == 0 {
 		return 0, 0, nil
@@ -139,7 +140,7 @@ func StagedBytes(c, a, b Matrix, o *Options) (workspace, shared int, err error) 
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, n := range []int{min(cols, b.Cols), (b.Cols-1)%cols + 1} {
+	for _, n := range []int{min(cols, b.Cols), (b.Cols-1)%cols + 1, b.Cols} {
 		p.n = n
 		c.Cols = n
 		w, err := WorkspaceBytes(c, a, b, &p, o)

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -105,4 +106,46 @@ func TestStagedRefusals(t *testing.T) {
 	c2 := []float32{1, 2, 3, 4, 5, 6}
 	require.NoError(t, MulStaged(Of(c2, 2, 3), operand(r, F32, 2, 0), operand(r, F16, 0, 3), nil))
 	require.Equal(t, make([]float32, 6), c2)
+}
+
+// BenchmarkStagedOneRow gives the rate at which products of one row read weights that are not packed and in no cache, beside the packed ones.
+func BenchmarkStagedOneRow(b *testing.B) {
+	for _, typ := range []Type{BF16, F16} {
+		for _, size := range [][2]int{{768, 768}, {768, 2048}, {2048, 768}, {4096, 4096}} {
+			k, n := size[0], size[1]
+			var list []Matrix
+			var packed []*PackedB
+			for total := 0; total < 192<<20; total += 2 * n * k {
+				raw := make([]byte, 2*n*k)
+				for i := range raw {
+					raw[i] = byte(i & 31) // small numbers, on pages of their own
+				}
+				m := Raw(typ, raw, n, k, k, 1).T()
+				p, err := PackB(m, nil)
+				require.NoError(b, err)
+				list, packed = append(list, m), append(packed, p)
+			}
+			a, c := make([]float32, k), make([]float32, n)
+			for _, staged := range []bool{true, false} {
+				b.Run(fmt.Sprintf("%v/%dx%d/staged=%v", typ, k, n, staged), func(b *testing.B) {
+					o := &Options{Threads: 1}
+					b.SetBytes(int64(2 * n * k))
+					for i := range b.N {
+						var err error
+						if staged {
+							err = MulStaged(Of(c, 1, n), Of(a, 1, k), list[i%len(list)], o)
+						} else {
+							err = MulPacked(Of(c, 1, n), Of(a, 1, k), packed[i%len(list)], o)
+						}
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			for _, p := range packed {
+				_ = p.Close()
+			}
+		}
+	}
 }

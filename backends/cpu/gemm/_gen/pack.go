@@ -278,13 +278,17 @@ func (f *file) sumBytes512() {
 	f.p("\tRET")
 }
 
-// transposeHalves emits the transposition of 16 rows of 2-byte elements, eight columns at a time: rows lie above those eight before them, and
-// three levels of unpacking bring the elements of a column together.
-func (f *file) transposeHalves() {
+// transposeRows emits the transposition of 16 rows of 2-byte elements, or of pairs of them. Eight rows and a cache line of each are read at
+// a time: all 16 may lie in one set of L1, which has eight ways. What is fetched meanwhile are the 16 rows that follow.
+func (f *file) transposeRows(pairs bool) {
+	name, what := "transposeHalvesAVX2", "2-byte elements"
+	if pairs {
+		name, what = "transposePairsAVX2", "pairs of 2-byte elements"
+	}
 	f.p("")
-	f.p("// func transposeHalvesAVX2(dst, src unsafe.Pointer, lead, n, step int)")
-	f.p("TEXT ·transposeHalvesAVX2(SB), NOSPLIT, $0-40")
-	fmt.Fprintf(&f.stubs, "\n// transposeHalvesAVX2 moves 16 rows, lead bytes apart, of n 2-byte elements, a multiple of 8, to columns, step bytes apart.\n//\n//go:noescape\nfunc transposeHalvesAVX2(dst, src unsafe.Pointer, lead, n, step int)\n")
+	f.p("// func %s(dst, src unsafe.Pointer, lead, n, step int)", name)
+	f.p("TEXT ·%s(SB), NOSPLIT, $0-40", name)
+	fmt.Fprintf(&f.stubs, "\n// %s moves 16 rows, lead bytes apart, of %s, n lines of 64 bytes, to columns, step bytes apart.\n//\n//go:noescape\nfunc %s(dst, src unsafe.Pointer, lead, n, step int)\n", name, what, name)
 	f.p("\tMOVQ dst+0(FP), DI")
 	f.p("\tMOVQ src+8(FP), AX")
 	f.p("\tMOVQ lead+16(FP), R8")
@@ -294,41 +298,84 @@ func (f *file) transposeHalves() {
 	f.p("\tLEAQ (R8)(R8*2), R9")
 	f.p("\tLEAQ (R8)(R8*4), R10")
 	f.p("\tLEAQ (R9)(R8*4), R11")
-	f.p("\tLEAQ (R8)(R8*8), R12")
-	f.p("\tLEAQ (R9)(R8*8), R13")
-	f.p("\tLEAQ (R10)(R8*8), R14")
-	f.p("\tLEAQ (R11)(R8*8), R15")
-	f.p("loop:")
-	for i := 0; i < 8; i++ {
-		f.p("\tVMOVDQU %s, X%d", row16(i), i)
-	}
-	for i := 0; i < 8; i++ {
-		f.p("\tVINSERTI128 $1, %s, Y%d, Y%d", row16(i+8), i, i)
-	}
-	for i := 0; i < 8; i += 2 { // columns 0-3 to Y8 and on, 4-7 to Y0 and on; pairs of rows
-		f.p("\tVPUNPCKLWD Y%d, Y%d, Y%d", i+1, i, 8+i/2)
-		f.p("\tVPUNPCKHWD Y%d, Y%d, Y%d", i+1, i, i/2)
-	}
-	columns := func(from int) { // four columns whose pairs of rows lie in four registers
-		f.p("\tVPUNPCKLDQ Y%d, Y%d, Y12", from+1, from)
-		f.p("\tVPUNPCKHDQ Y%d, Y%d, Y13", from+1, from)
-		f.p("\tVPUNPCKLDQ Y%d, Y%d, Y14", from+3, from+2)
-		f.p("\tVPUNPCKHDQ Y%d, Y%d, Y15", from+3, from+2)
-		for i, r := range [2][2]int{{12, 14}, {13, 15}} {
-			f.p("\tVPUNPCKLQDQ Y%d, Y%d, Y%d", r[1], r[0], from+2*i)
-			f.p("\tVPUNPCKHQDQ Y%d, Y%d, Y%d", r[1], r[0], from+2*i+1)
+	f.p("\tLEAQ (AX)(R8*8), BX")
+	f.p("\tLEAQ (BX)(R8*8), R12")
+	rows := []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(R10*1)", "(R9*2)", "(R11*1)"}
+	at := func(base string, row, d int) string { return withDisp("("+base+")"+rows[row], d) }
+	columns := []string{"(R13)", "(R13)(DX*1)", "(R13)(DX*2)", "(R13)(SI*1)"}
+	// halves: lanes of eight elements; columns 0-7 of the tile come to be in the lower lanes, 8-15 in the upper ones.
+	halves := func(base string, from, to int) {
+		for i := 0; i < 8; i++ {
+			f.p("\tVMOVDQU %s, Y%d", at(base, i, from), i)
 		}
-		f.p("\tVMOVDQU Y%d, (DI)", from)
-		f.p("\tVMOVDQU Y%d, (DI)(DX*1)", from+1)
-		f.p("\tVMOVDQU Y%d, (DI)(DX*2)", from+2)
-		f.p("\tVMOVDQU Y%d, (DI)(SI*1)", from+3)
-		f.p("\tLEAQ (DI)(DX*4), DI")
+		for i := 0; i < 8; i += 2 { // columns 0-3 to Y8 and on, 4-7 to Y0 and on; pairs of rows
+			f.p("\tVPUNPCKLWD Y%d, Y%d, Y%d", i+1, i, 8+i/2)
+			f.p("\tVPUNPCKHWD Y%d, Y%d, Y%d", i+1, i, i/2)
+		}
+		f.p("\tLEAQ (R13)(DX*8), R14")
+		for _, r := range []int{8, 0} {
+			f.p("\tVPUNPCKLDQ Y%d, Y%d, Y12", r+1, r)
+			f.p("\tVPUNPCKHDQ Y%d, Y%d, Y13", r+1, r)
+			f.p("\tVPUNPCKLDQ Y%d, Y%d, Y14", r+3, r+2)
+			f.p("\tVPUNPCKHDQ Y%d, Y%d, Y15", r+3, r+2)
+			for i, q := range [2][2]int{{12, 14}, {13, 15}} {
+				f.p("\tVPUNPCKLQDQ Y%d, Y%d, Y%d", q[1], q[0], r+2*i)
+				f.p("\tVPUNPCKHQDQ Y%d, Y%d, Y%d", q[1], q[0], r+2*i+1)
+			}
+			for i, c := range columns {
+				f.p("\tVMOVDQU X%d, %s", r+i, withDisp(c, to))
+				f.p("\tVEXTRACTI128 $1, Y%d, %s", r+i, withDisp("(R14"+c[4:], to))
+			}
+			if r == 8 {
+				f.p("\tLEAQ (R13)(DX*4), R13")
+				f.p("\tLEAQ (R14)(DX*4), R14")
+			}
+		}
+		f.p("\tLEAQ (R14)(DX*4), R13")
 	}
-	columns(8)
-	columns(0)
-	f.p("\tADDQ $16, AX")
-	f.p("\tSUBQ $8, CX")
-	f.p("\tJG loop")
+	// words: rows lie above those four before them, so that two levels of unpacking do.
+	words := func(base string, from, to int) {
+		for half := 0; half < 2; half++ {
+			for i := 0; i < 4; i++ {
+				f.p("\tVMOVDQU %s, X%d", at(base, i, from+16*half), i)
+			}
+			for i := 0; i < 4; i++ {
+				f.p("\tVINSERTI128 $1, %s, Y%d, Y%d", at(base, i+4, from+16*half), i, i)
+			}
+			f.p("\tVPUNPCKLDQ Y1, Y0, Y8")
+			f.p("\tVPUNPCKHDQ Y1, Y0, Y9")
+			f.p("\tVPUNPCKLDQ Y3, Y2, Y10")
+			f.p("\tVPUNPCKHDQ Y3, Y2, Y11")
+			for i, q := range [2][2]int{{8, 10}, {9, 11}} {
+				f.p("\tVPUNPCKLQDQ Y%d, Y%d, Y%d", q[1], q[0], 2*i)
+				f.p("\tVPUNPCKHQDQ Y%d, Y%d, Y%d", q[1], q[0], 2*i+1)
+			}
+			for i, c := range columns {
+				f.p("\tVMOVDQU Y%d, %s", i, withDisp(c, to))
+			}
+			f.p("\tLEAQ (R13)(DX*4), R13")
+		}
+	}
+	f.p("loop:")
+	for i := 0; i < 16; i++ {
+		f.p("\tPREFETCHT1 %d(R12)", 64*i)
+	}
+	f.p("\tADDQ $1024, R12")
+	for g, base := range []string{"AX", "BX"} {
+		f.p("\tMOVQ DI, R13")
+		for tile := 0; tile < 2; tile++ {
+			if pairs {
+				words(base, 32*tile, 32*g)
+			} else {
+				halves(base, 32*tile, 16*g)
+			}
+		}
+	}
+	f.p("\tMOVQ R13, DI")
+	f.p("\tADDQ $64, AX")
+	f.p("\tADDQ $64, BX")
+	f.p("\tDECQ CX")
+	f.p("\tJNZ loop")
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
 }
