@@ -47,6 +47,34 @@ func BenchmarkOneRow(b *testing.B) {
 	}
 }
 
+// BenchmarkRows gives the rate at which products of one row read weights that are not packed and in no cache, in bytes of the file.
+func BenchmarkRows(b *testing.B) {
+	for _, d := range types() {
+		const n, k = 2048, 768
+		row := k / d.Block() * d.Size()
+		var list []*Packed
+		for total := 0; total < 192<<20; total += n * row {
+			data := make([]byte, n*row)
+			for i := range data {
+				data[i] = byte(i & 3)
+			}
+			p, err := Rows(d, data, row, n, k)
+			require.NoError(b, err)
+			list = append(list, p)
+		}
+		a, c := make([]float32, k), make([]float32, n)
+		b.Run(d.String(), func(b *testing.B) {
+			r := Run{A: a, LDA: k, C: c, LDC: n, M: 1, Threads: 1}
+			b.SetBytes(int64(n * row))
+			for i := range b.N {
+				if err := list[i%len(list)].Mul(context.Background(), &r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkFewRows gives the rate at which products of few rows, such as those of several sequences or of drafted tokens, read weights that
 // no cache holds. Where it is that of one row, the other rows are free.
 func BenchmarkFewRows(b *testing.B) {

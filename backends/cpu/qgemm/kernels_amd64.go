@@ -3,6 +3,7 @@
 package qgemm
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -244,32 +245,23 @@ func quantizeAVX2(q, meta, x unsafe.Pointer, n, block int, zero int32, slots int
 
 // archPack returns the function that packs panels of 16 whole rows of a type, or nil for the general way.
 func archPack(d tensor.DType) func(dst, src unsafe.Pointer, rows *[nr]int32, blocks int) {
-	if !cpuinfo.Get().Has(cpuinfo.AVX512) {
-		return nil
-	}
-	switch d {
-	case tensor.Q4_0, tensor.IQ4_NL:
-		return packQ4_0AVX512
-	case tensor.Q4_1:
-		return packQ4_1AVX512
-	case tensor.Q5_0:
-		return packQ5_0AVX512
-	case tensor.Q5_1:
-		return packQ5_1AVX512
-	case tensor.Q8_0:
-		return packQ8_0AVX512
-	case tensor.MXFP4:
-		return packMXFP4AVX512
-	case tensor.Q2_K:
-		return packQ2KAVX512
-	case tensor.Q3_K:
-		return packQ3KAVX512
-	case tensor.Q4_K:
-		return packQ4KAVX512
-	case tensor.Q5_K:
-		return packQ5KAVX512
-	case tensor.Q6_K:
-		return packQ6KAVX512
+	i := slices.Index(packTypes[:], d)
+	isa, err := cpuinfo.Pinned()
+	switch {
+	case i < 0 || err != nil:
+	case isa >= cpuinfo.AVX512:
+		return packsAVX512[i]
+	case isa >= cpuinfo.AVX2:
+		return packsAVX2[i]
 	}
 	return nil
 }
+
+var (
+	packTypes = [...]tensor.DType{tensor.Q4_0, tensor.IQ4_NL, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q8_0, tensor.MXFP4,
+		tensor.Q2_K, tensor.Q3_K, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K}
+	packsAVX512 = [len(packTypes)]func(dst, src unsafe.Pointer, rows *[nr]int32, blocks int){packQ4_0AVX512, packQ4_0AVX512, packQ4_1AVX512,
+		packQ5_0AVX512, packQ5_1AVX512, packQ8_0AVX512, packMXFP4AVX512, packQ2KAVX512, packQ3KAVX512, packQ4KAVX512, packQ5KAVX512, packQ6KAVX512}
+	packsAVX2 = [len(packTypes)]func(dst, src unsafe.Pointer, rows *[nr]int32, blocks int){packQ4_0AVX2, packQ4_0AVX2, packQ4_1AVX2,
+		packQ5_0AVX2, packQ5_1AVX2, packQ8_0AVX2, packMXFP4AVX2, packQ2KAVX2, packQ3KAVX2, packQ4KAVX2, packQ5KAVX2, packQ6KAVX2}
+)

@@ -2,6 +2,7 @@ package qgemm
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -98,5 +99,26 @@ func (p *Packed) mulDirty(t testing.TB, k *kernels, r *Run) {
 	}
 	for job := range w.jobs {
 		(*dotTask)(w).Do(0, job)
+	}
+}
+
+// Packing reads no byte behind the last row: data end where a page that faults begins.
+func TestRowsEndAtAGuardPage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(23, 24))
+	for _, d := range types() {
+		const n, k = 2 * nr, 256
+		data, rowBytes, _ := weights(t, rng, d, n, k)
+		guarded, release, err := mem.Guarded(len(data))
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip("no page protection here")
+		}
+		require.NoError(t, err)
+		copy(guarded, data)
+		want, err := Pack(d, data, rowBytes, n, k, nil)
+		require.NoError(t, err)
+		got, err := Pack(d, guarded, rowBytes, n, k, nil)
+		require.NoError(t, err)
+		require.Equal(t, want.data, got.data, "%v", d)
+		require.NoError(t, release())
 	}
 }

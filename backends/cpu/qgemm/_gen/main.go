@@ -55,6 +55,7 @@ func main() {
 	out := flag.String("o", "..", "folder to write to")
 	flag.Parse()
 	avx2(*out)
+	packAVX2(*out)
 	avx512(*out)
 	neon(*out)
 }
