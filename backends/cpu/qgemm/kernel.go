@@ -37,7 +37,7 @@ type dotArgs struct {
 	meta      unsafe.Pointer // of block 0, at the slot of the first row
 	metaGroup int            // bytes between groups of rows (tiles)
 	w         unsafe.Pointer // uint8: for each 4 k, 16 lanes of 4 bytes; for fused kernels a packed panel
-	wPanel    int            // bytes between panels
+	wPanel    int            // bytes between panels; of several packed ones, too
 	scale     unsafe.Pointer // for each block 16 float32, and 16 minimums
 	scaleSize int            // bytes between panels
 	c         unsafe.Pointer
@@ -50,6 +50,7 @@ type dotArgs struct {
 	rows      int            // of the last group (tiles)
 	panels    int            // (tiles)
 	buf       unsafe.Pointer // 2 KiB (tiles)
+	cPanel    int            // bytes between columns of panels (streams)
 }
 
 // fewRows is the largest number of rows for which bits are spread in registers, not in memory.
@@ -57,6 +58,9 @@ const fewRows = 8
 
 // fewPasses is the largest number of passes over a panel for which that pays.
 const fewPasses = 4
+
+// fourStreams is the number of panels of the kernels for several.
+const fourStreams = 4
 
 // kernels is an implementation for one instruction set.
 type kernels struct {
@@ -69,6 +73,9 @@ type kernels struct {
 	// fused, where it is not nil, returns the kernel for up to few rows against one panel whose bits are packed.
 	few   int
 	fused func(f *format, rows int) func(*dotArgs)
+	// streams, where it is not nil, returns the kernel for one row against fourStreams whole panels whose bits are packed: a processor may
+	// fetch more from memory where it sees several streams.
+	streams func(f *format) func(*dotArgs)
 	// tiles, where it is not nil, replaces dot: groups of rows against panels, whose bytes have been spread less the format's zero.
 	tiles func(p *dotArgs, f *format)
 	// signed says that dot and fused take bytes as signed: those of formats whose zero is 128 are spread less 128, and the integer sums of

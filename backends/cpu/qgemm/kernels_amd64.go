@@ -43,6 +43,7 @@ var (
 	avx512Few = byFormat(avx512Fused)
 	vnniFew   = byFormat(fusedVNNI)
 	avx2Few   = byFormat(fusedAVX2)
+	avx2Four  = byFormat(streamsAVX2)
 )
 
 // widest is the number of panels that the AVX-512 dot kernels take at once for a number of rows: as many as registers hold the sums of.
@@ -132,6 +133,9 @@ var avx2Kernels = kernels{
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
 		return avx2Few()[f.id][rows]
+	},
+	streams: func(f *format) func(*dotArgs) {
+		return avx2Four()[f.id]
 	},
 	signed: true,
 	pairs:  true,

@@ -70,6 +70,22 @@ var fusedAVX2 = map[fusedForm][3]func(*dotArgs){
 	{u3, false, false, true, false}:  {1: fusedQ3_KAVX2r1, 2: fusedQ3_KAVX2r2},
 }
 
+// streamsAVX2 holds the kernels that read packed bits of four panels, for one row.
+var streamsAVX2 = map[fusedForm]func(*dotArgs){
+	{u8, false, false, false, false}: streamsQ8_0AVX2,
+	{u4, false, false, false, false}: streamsQ4_0AVX2,
+	{u4, false, true, false, false}:  streamsQ4_1AVX2,
+	{u5, false, false, false, false}: streamsQ5_0AVX2,
+	{u5, false, true, false, false}:  streamsQ5_1AVX2,
+	{u4, true, false, false, false}:  streamsIQ4_NLAVX2,
+	{u4, true, false, false, true}:   streamsMXFP4AVX2,
+	{u4, false, true, true, false}:   streamsQ4_KAVX2,
+	{u5, false, true, true, false}:   streamsQ5_KAVX2,
+	{u6, false, false, true, false}:  streamsQ6_KAVX2,
+	{u2, false, true, true, false}:   streamsQ2_KAVX2,
+	{u3, false, false, true, false}:  streamsQ3_KAVX2,
+}
+
 // spreadU8AVX2 spreads bytes to bytes and subtracts less.
 //
 //go:noescape
@@ -634,3 +650,63 @@ func fusedQ3_KAVX2r1(p *dotArgs)
 //
 //go:noescape
 func fusedQ3_KAVX2r2(p *dotArgs)
+
+// streamsQ8_0AVX2 computes 1 rows against 4 panels of Q8_0.
+//
+//go:noescape
+func streamsQ8_0AVX2(p *dotArgs)
+
+// streamsQ4_0AVX2 computes 1 rows against 4 panels of Q4_0.
+//
+//go:noescape
+func streamsQ4_0AVX2(p *dotArgs)
+
+// streamsQ4_1AVX2 computes 1 rows against 4 panels of Q4_1.
+//
+//go:noescape
+func streamsQ4_1AVX2(p *dotArgs)
+
+// streamsQ5_0AVX2 computes 1 rows against 4 panels of Q5_0.
+//
+//go:noescape
+func streamsQ5_0AVX2(p *dotArgs)
+
+// streamsQ5_1AVX2 computes 1 rows against 4 panels of Q5_1.
+//
+//go:noescape
+func streamsQ5_1AVX2(p *dotArgs)
+
+// streamsIQ4_NLAVX2 computes 1 rows against 4 panels of IQ4_NL.
+//
+//go:noescape
+func streamsIQ4_NLAVX2(p *dotArgs)
+
+// streamsMXFP4AVX2 computes 1 rows against 4 panels of MXFP4.
+//
+//go:noescape
+func streamsMXFP4AVX2(p *dotArgs)
+
+// streamsQ4_KAVX2 computes 1 rows against 4 panels of Q4_K.
+//
+//go:noescape
+func streamsQ4_KAVX2(p *dotArgs)
+
+// streamsQ5_KAVX2 computes 1 rows against 4 panels of Q5_K.
+//
+//go:noescape
+func streamsQ5_KAVX2(p *dotArgs)
+
+// streamsQ6_KAVX2 computes 1 rows against 4 panels of Q6_K.
+//
+//go:noescape
+func streamsQ6_KAVX2(p *dotArgs)
+
+// streamsQ2_KAVX2 computes 1 rows against 4 panels of Q2_K.
+//
+//go:noescape
+func streamsQ2_KAVX2(p *dotArgs)
+
+// streamsQ3_KAVX2 computes 1 rows against 4 panels of Q3_K.
+//
+//go:noescape
+func streamsQ3_KAVX2(p *dotArgs)

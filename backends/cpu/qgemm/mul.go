@@ -119,6 +119,7 @@ type work struct {
 	staged    int               // bytes of a worker's panels
 	args      []dotArgs         // per worker: kernels are called through variables, so that an argument on the stack would escape
 	fused     [2]func(*dotArgs) // the kernels for few rows: of passes over a panel with height rows, and of the last; or nil
+	streams   func(*dotArgs)    // the kernel for one row and four panels; or nil
 	blocks    int               // of a row
 	size      int               // bytes of a quantized element and of a spread one: 1, or 2 where they are wide
 	slots     int               // of a group of rows
@@ -235,7 +236,10 @@ func (w *work) cut() (bytes [3]int) {
 	}
 	switch {
 	case w.fused[0] != nil:
-		w.slots, w.perWorker = fewSlots, 0
+		w.slots, w.perWorker, w.streams = fewSlots, 0, nil
+		if w.k.streams != nil && r.M == 1 && p.data != nil {
+			w.streams = w.k.streams(f)
+		}
 		w.divide()
 	case w.k.tiles != nil:
 		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, w.kn.chunkTiles
@@ -268,14 +272,31 @@ func (w *work) cut() (bytes [3]int) {
 // fewBytes is the least that a job of few rows reads: some microseconds' worth.
 const fewBytes = 32 << 10
 
+// fewStreams is the jobs of a worker where kernels read several streams, which are short then, and oneBytes what a job of a worker that is
+// alone reads: a call looks at its context between jobs.
+const (
+	fewStreams = 4
+	oneBytes   = 4 << 20
+)
+
 // divide cuts the panels into jobs for few rows, which are limited by reading memory: as many for each worker, some for those that are held
 // up to leave to others. A worker's jobs lie behind one another, so that what a kernel fetches ahead is its own.
 func (w *work) divide() {
 	p := w.p
 	workers := par.Workers(w.r.Threads, max(p.panels*p.g.size/fewBytes, 1))
-	w.group = max((p.panels+8*workers-1)/(8*workers), (fewBytes-1)/p.g.size+1)
-	each := (p.panels + w.group*workers - 1) / (w.group * workers)
+	each := 8
+	if w.streams != nil {
+		each = fewStreams
+		if workers == 1 {
+			each = p.panels*p.g.size/oneBytes + 1
+		}
+	}
+	w.group = max((p.panels+each*workers-1)/(each*workers), (fewBytes-1)/p.g.size+1)
+	each = (p.panels + w.group*workers - 1) / (w.group * workers)
 	w.group = (p.panels + each*workers - 1) / (each * workers)
+	if w.streams != nil {
+		w.group = (w.group + fourStreams - 1) / fourStreams * fourStreams
+	}
 	w.jobs = (p.panels + w.group - 1) / w.group
 }
 
@@ -432,7 +453,19 @@ func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	if r.Accumulate {
 		args.acc = 1
 	}
-	for v := range panels {
+	done := 0
+	if w.streams != nil {
+		whole := min(panels, p.n/nr-first)
+		each := whole / fourStreams
+		args.wPanel, args.cPanel = each*p.g.size, each*nr*4
+		args.a, args.meta = unsafe.Pointer(&w.q[0]), w.meta(0, 0)
+		for v := range each {
+			args.w, args.c = w.panels(first+v, 1, scratch), unsafe.Pointer(&r.C[(first+v)*nr])
+			w.streams(args)
+		}
+		done = each * fourStreams
+	}
+	for v := done; v < panels; v++ {
 		args.w, args.mask = w.panels(first+v, 1, scratch), 1<<min(p.n-(first+v)*nr, nr)-1
 		for i := 0; i < r.M; i += w.height {
 			args.a, args.meta = unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0)

@@ -45,13 +45,20 @@ func avx2(dir string) {
 			fmt.Fprintf(&table, "%s: {", m.key())
 			for rows := 1; rows <= 2; rows++ {
 				name := fmt.Sprintf("fused%s%sr%d", m.name, suffix, rows)
-				fused256Kernel(f, name, m, rows, vnni)
+				fused256Kernel(f, name, m, rows, 1, vnni)
 				fmt.Fprintf(&table, "%d: %s, ", rows, name)
 			}
 			table.WriteString("},\n")
 		}
 		table.WriteString("}\n")
 	}
+	table.WriteString("\n// streamsAVX2 holds the kernels that read packed bits of four panels, for one row.\nvar streamsAVX2 = map[fusedForm]func(*dotArgs){\n")
+	for _, m := range forms {
+		name := fmt.Sprintf("streams%sAVX2", m.name)
+		fused256Kernel(f, name, m, 1, 4, false)
+		fmt.Fprintf(&table, "%s: %s,\n", m.key(), name)
+	}
+	table.WriteString("}\n")
 	f.write(dir, "kernels_avx2_amd64", "amd64 && !noasm", constants256, table.String())
 }
 
@@ -106,6 +113,12 @@ func (f *file) pickY(y, from, to int) {
 	}
 }
 
+// of returns the address at an offset from a register for the panel that is read, bits that from SI.
+func (f *file) of(off int, register string) string {
+	return row(off, register, f.panel, "CX", "R11", "")
+}
+func (f *file) bits(off int) string { return f.of(off, "SI") }
+
 // A spread256 is the code that brings four k of eight rows of a packed unit to a register: group g of 8, half h of the 16 rows, at an
 // offset from SI. low and high are registers of masks, high also of the table.
 type spread256 struct {
@@ -118,30 +131,30 @@ type spread256 struct {
 func nibbles256(f *file, off, g, h, y, _, low, _ int) {
 	at := off + 64*(g%4) + 32*h
 	if g < 4 {
-		f.p("\tVPAND %d(SI), Y%d, Y%d", at, low, y)
+		f.p("\tVPAND %s, Y%d, Y%d", f.bits(at), low, y)
 		return
 	}
-	f.p("\tVMOVDQU %d(SI), Y%d", at, y)
+	f.p("\tVMOVDQU %s, Y%d", f.bits(at), y)
 	f.p("\tVPSRLW $4, Y%d, Y%d", y, y)
 	f.p("\tVPAND Y%d, Y%d, Y%d", low, y, y)
 }
 
 func pairs256(f *file, off, g, h, y, _, low, _ int) {
-	f.p("\tVMOVDQU %d(SI), Y%d", off+64*(g/4)+32*h, y)
+	f.p("\tVMOVDQU %s, Y%d", f.bits(off+64*(g/4)+32*h), y)
 	f.pickY(y, g%4*2, 0)
 	f.p("\tVPAND Y%d, Y%d, Y%d", low, y, y)
 }
 
 // upper ors bits of a plane into y.
 func (f *file) upper(at, from, to, y, t, high int) {
-	f.p("\tVMOVDQU %d(SI), Y%d", at, t)
+	f.p("\tVMOVDQU %s, Y%d", f.bits(at), t)
 	f.pickY(t, from, to)
 	f.p("\tVPAND Y%d, Y%d, Y%d", high, t, t)
 	f.p("\tVPOR Y%d, Y%d, Y%d", t, y, y)
 }
 
 var spreads256 = map[string]spread256{
-	"U8": {size: 512, group: func(f *file, off, g, h, y, _, _, _ int) { f.p("\tVMOVDQU %d(SI), Y%d", off+64*g+32*h, y) }},
+	"U8": {size: 512, group: func(f *file, off, g, h, y, _, _, _ int) { f.p("\tVMOVDQU %s, Y%d", f.bits(off+64*g+32*h), y) }},
 	"U4": {size: 256, low: 0x0f0f0f0f, group: nibbles256},
 	"Table": {size: 256, low: 0x0f0f0f0f, table: true, group: func(f *file, off, g, h, y, t, low, high int) {
 		nibbles256(f, off, g, h, y, t, low, high)
@@ -433,7 +446,7 @@ func (d *dots) dot(f *file, w, magnitude, b, sum, t int) {
 	}
 	f.p("\tVPSIGNB Y%d, Y%d, Y%d", w, b, t)
 	f.p("\tVPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
-	f.p("\tVPMADDWD Y15, Y%d, Y%d", t, t)
+	f.p("\tVPMADDWD ones<>(SB), Y%d, Y%d", t, t)
 	f.p("\tVPADDD Y%d, Y%d, Y%d", t, sum, sum)
 }
 
@@ -532,61 +545,79 @@ func dotVNNIKernel(f *file, name string, block int, min bool, rows int) {
 	f.p("\tRET")
 }
 
-// fused256 is a kernel for one or two rows against a packed panel.
+// fused256 is a kernel for one or two rows against a packed panel, or for one row against four panels CX bytes apart: a Zen 3 fetches more
+// from memory where it sees several streams.
 //
-//	SI packed panel   AX a, R8 stride   BX meta   R15 blocks of 32 to go
+//	SI packed panel   AX a, R8 stride   BX meta   R15 blocks of 32 to go   R11 three times CX
 //	supers: R14 the super-block, R13 scales of sub-blocks, R12 units to go
 //	Y0-Y3 sums   Y4-Y7 float32 sums   Y8 weights   Y9 magnitudes, or weights   Y10 activations   Y11 Y12 scratch   Y13 Y14 masks, table
-//	Y15 ones
+//	four panels: Y0 Y1 sums   Y2-Y7 Y12 Y15 float32 sums
 type fused256 struct {
 	*file
 	form
-	s    spread256
-	d    dots
-	rows int
+	s            spread256
+	d            dots
+	rows, panels int
 }
 
 func (k *fused256) m(block, word, r int) string {
 	return fmt.Sprintf("%d(BX)", block*metaStep(fewSlots)+4*(word*fewSlots+r))
 }
 
-// unit multiplies 32 k whose bits lie at an offset from SI. scale writes half v of the scales of block b to a register, low those of
-// the minimums; both may use Y9 and Y10.
+// acc returns the register of float32 sums of half v of the columns of a panel.
+func (k *fused256) acc(panel, r, v int) int {
+	if k.panels == 1 {
+		return 4 + 2*r + v
+	}
+	return [...]int{2, 3, 4, 5, 6, 7, 12, 15}[2*panel+v]
+}
+
+// unit multiplies 32 k whose bits lie at an offset from SI, panel by panel. scale writes half v of the scales of block b to a register, low
+// those of the minimums; both may use Y9 and Y10.
 func (k *fused256) unit(off, aOff, first int, scale, low func(b, v, y int)) {
-	for b := 0; b < 32/k.block; b++ {
-		if k.pairs() {
-			k.inPairs(off, aOff, first, b)
-		} else {
-			k.each(off, aOff, first, b)
+	for k.panel = range k.panels {
+		for b := 0; b < 32/k.block; b++ {
+			if k.pairs() {
+				k.inPairs(off, aOff, first, b)
+			} else {
+				k.each(off, aOff, first, b)
+			}
+			for v := 0; v < 2; v++ {
+				k.finish(first, b, v, scale, low)
+			}
 		}
-		for v := 0; v < 2; v++ {
-			scale(b, v, 11)
-			if k.min {
-				low(b, v, 12)
+	}
+	k.panel = 0
+}
+
+// finish scales the sums of half v of block b.
+func (k *fused256) finish(first, b, v int, scale, low func(b, v, y int)) {
+	const minimums = 8
+	scale(b, v, 11)
+	if k.min {
+		low(b, v, minimums)
+	}
+	for r := 0; r < k.rows; r++ {
+		s, acc := 2*r+v, k.acc(k.panel, r, v)
+		if k.pairs() {
+			k.p("\tVPMADDWD ones<>(SB), Y%d, Y%[1]d", s)
+		}
+		if k.pairs() && k.what() == both {
+			k.p("\tVPBROADCASTD %s, Y10", k.m(first+b, 1, r))
+			k.p("\tVPMADDWD ones<>(SB), Y10, Y10")
+			k.p("\tVPSUBD Y10, Y%d, Y%[1]d", s)
+		}
+		k.p("\tVCVTDQ2PS Y%d, Y%d", s, s)
+		k.p("\tVMULPS Y11, Y%d, Y%d", s, s)
+		k.p("\tVBROADCASTSS %s, Y10", k.m(first+b, 0, r))
+		k.p("\tVFMADD231PS Y10, Y%d, Y%d", s, acc)
+		if k.min {
+			op := "VFMADD231PS"
+			if k.super {
+				op = "VFNMADD231PS" // its minimums are subtracted
 			}
-			for r := 0; r < k.rows; r++ {
-				s, acc := 2*r+v, 4+2*r+v
-				if k.pairs() {
-					k.p("\tVPMADDWD Y15, Y%d, Y%[1]d", s)
-				}
-				if k.pairs() && k.what() == both {
-					k.p("\tVPBROADCASTD %s, Y10", k.m(first+b, 1, r))
-					k.p("\tVPMADDWD Y15, Y10, Y10")
-					k.p("\tVPSUBD Y10, Y%d, Y%[1]d", s)
-				}
-				k.p("\tVCVTDQ2PS Y%d, Y%d", s, s)
-				k.p("\tVMULPS Y11, Y%d, Y%d", s, s)
-				k.p("\tVBROADCASTSS %s, Y10", k.m(first+b, 0, r))
-				k.p("\tVFMADD231PS Y10, Y%d, Y%d", s, acc)
-				if k.min {
-					op := "VFMADD231PS"
-					if k.super {
-						op = "VFNMADD231PS" // its minimums are subtracted
-					}
-					k.p("\tVBROADCASTSS %s, Y10", k.m(first+b, 2, r))
-					k.p("\t%s Y10, Y12, Y%d", op, acc)
-				}
-			}
+			k.p("\tVBROADCASTSS %s, Y10", k.m(first+b, 2, r))
+			k.p("\t%s Y10, Y%d, Y%d", op, minimums, acc)
 		}
 	}
 }
@@ -616,7 +647,7 @@ func (k *fused256) each(off, aOff, first, b int) {
 			k.d.split(k.file, 8, 9)
 			for r := 0; r < k.rows; r++ {
 				k.p("\tVPBROADCASTD %s, Y10", row(aOff+b*k.block+4*g, "AX", r, "R8", "", ""))
-				k.d.dot(k.file, 8, 9, 10, 2*r+v, 12)
+				k.d.dot(k.file, 8, 9, 10, 2*r+v, 11)
 			}
 		}
 	}
@@ -651,37 +682,85 @@ func (k *fused256) inPairs(off, aOff, first, b int) {
 	}
 }
 
+// prefetch fetches as many bytes of what lies ahead. Of several streams the processor knows what comes, and does better without, except
+// where a super-block's scales lie apart from its bits.
 func (k *fused256) prefetch(bytes int) {
-	for off := 0; off < bytes; off += 64 {
-		k.p("\tPREFETCHT0 %d(SI)", ahead(k.s.size)+off)
+	distance := ahead(k.s.size)
+	if k.panels > 1 {
+		if !k.super {
+			return
+		}
+		distance = 1024
 	}
+	for k.panel = range k.panels {
+		for off := 0; off < bytes; off += 64 {
+			k.p("\tPREFETCHT0 %s", k.bits(distance+off))
+		}
+	}
+	k.panel = 0
 }
 
-func fused256Kernel(f *file, name string, m form, rows int, vnni bool) {
-	k := &fused256{f, m, spreads256[m.spread], dots{vnni, !vnni && (m.spread == "U8" || m.spread == "Table")}, rows}
-	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, m.name))
+// sums moves float32 sums from C, or to it.
+func (k *fused256) sums(label string, load bool) {
+	move := func(at string, mask, y int) {
+		switch {
+		case load && mask != 0:
+			k.p("\tVMASKMOVPS %s, Y%d, Y%d", at, mask, y)
+		case load:
+			k.p("\tVMOVUPS %s, Y%d", at, y)
+		case mask != 0:
+			k.p("\tVMASKMOVPS Y%d, Y%d, %s", y, mask, at)
+		default:
+			k.p("\tVMOVUPS Y%d, %s", y, at)
+		}
+	}
+	if k.panels > 1 { // whole ones
+		k.p("\tMOVQ %d(DI), DX", argC)
+		for p := range k.panels {
+			for v := range 2 {
+				move(fmt.Sprintf("%d(DX)", 32*v), 0, k.acc(p, 0, v))
+			}
+			if p+1 < k.panels {
+				k.p("\tADDQ %d(DI), DX", argCPanel)
+			}
+		}
+		return
+	}
+	k.rowsOfC256(label, k.rows, func(r int, masked bool) {
+		for v := range 2 {
+			mask := 0
+			if masked {
+				mask = 12 + v
+			}
+			move(fmt.Sprintf("%d(DX)", 32*v), mask, k.acc(0, r, v))
+		}
+	})
+}
+
+func fused256Kernel(f *file, name string, m form, rows, panels int, vnni bool) {
+	k := &fused256{f, m, spreads256[m.spread], dots{vnni, !vnni && (m.spread == "U8" || m.spread == "Table")}, rows, panels}
+	what := "a panel"
+	if panels > 1 {
+		what = fmt.Sprintf("%d panels", panels)
+	}
+	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against %s of %s.", rows, what, m.name))
 	f.p("\tMOVQ p+0(FP), DI")
 	f.p("\tCMPQ %d(DI), $0", argAcc)
 	f.p("\tJEQ fresh")
-	f.rowsOfC256("load", rows, func(r int, masked bool) {
-		for v := range 2 {
-			if masked {
-				f.p("\tVMASKMOVPS %d(DX), Y%d, Y%d", 32*v, 12+v, 4+2*r+v)
-			} else {
-				f.p("\tVMOVUPS %d(DX), Y%d", 32*v, 4+2*r+v)
-			}
-		}
-	})
+	k.sums("load", true)
 	f.p("\tJMP start")
 	f.p("fresh:")
-	for r := 0; r < 2*rows; r++ {
-		f.p("\tVPXOR Y%d, Y%d, Y%d", 4+r, 4+r, 4+r)
+	for p := range panels {
+		for r := range 2 * rows {
+			f.p("\tVPXOR Y%d, Y%[1]d, Y%[1]d", k.acc(p, r/2, r%2))
+		}
 	}
 	f.p("start:")
 	f.p("\tMOVQ %d(DI), DX", argTable)
 	k.s.setup(f, 13, 14)
-	if !vnni {
-		f.constantY(0x00010001, 15)
+	if panels > 1 {
+		f.p("\tMOVQ %d(DI), CX", argWPanel)
+		f.p("\tLEAQ (CX)(CX*2), R11")
 	}
 	f.p("\tMOVQ %d(DI), AX", argA)
 	f.p("\tMOVQ %d(DI), BX", argMeta)
@@ -692,7 +771,7 @@ func fused256Kernel(f *file, name string, m form, rows int, vnni bool) {
 	f.p("\tMOVQ %d(DI), R15", argBlocks)
 	step := metaStep(fewSlots)
 	half := func(off int) func(b, v, y int) {
-		return func(_, v, y int) { f.halfY(m.bf16, fmt.Sprintf("%d(SI)", off+16*v), y) }
+		return func(_, v, y int) { f.halfY(m.bf16, f.bits(off+16*v), y) }
 	}
 	switch {
 	case m.super:
@@ -708,8 +787,8 @@ func fused256Kernel(f *file, name string, m form, rows int, vnni bool) {
 		header = (header + 63) / 64 * 64
 		sub := func(d, at int) func(b, v, y int) {
 			return func(b, v, y int) {
-				f.p("\tVCVTPH2PS %d(R14), Y9", d+16*v)
-				f.p("\tVPMOVSXBD %d(R13), Y%d", at+16*b+8*v, y)
+				f.p("\tVCVTPH2PS %s, Y9", f.of(d+16*v, "R14"))
+				f.p("\tVPMOVSXBD %s, Y%d", f.of(at+16*b+8*v, "R13"), y)
 				f.p("\tVCVTDQ2PS Y%d, Y%d", y, y)
 				f.p("\tVMULPS Y9, Y%d, Y%d", y, y)
 			}
@@ -759,15 +838,7 @@ func fused256Kernel(f *file, name string, m form, rows int, vnni bool) {
 		k.unit(64, 0, 0, half(0), nil)
 		f.p("done:")
 	}
-	f.rowsOfC256("store", rows, func(r int, masked bool) {
-		for v := range 2 {
-			if masked {
-				f.p("\tVMASKMOVPS Y%d, Y%d, %d(DX)", 4+2*r+v, 12+v, 32*v)
-			} else {
-				f.p("\tVMOVUPS Y%d, %d(DX)", 4+2*r+v, 32*v)
-			}
-		}
-	})
+	k.sums("store", false)
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
 }

@@ -10,7 +10,7 @@ const (
 	argA, argAStride, argMeta, argMetaGroup            = 0, 8, 16, 24
 	argW, argWPanel, argScale, argScaleSize            = 32, 40, 48, 56
 	argC, argLdc, argBlocks, argAcc, argMask, argTable = 64, 72, 80, 88, 96, 104
-	argGroups, argRows, argPanels, argBuf              = 112, 120, 128, 136
+	argGroups, argRows, argPanels, argBuf, argCPanel   = 112, 120, 128, 136, 144
 )
 
 // Slots of a group of rows, and the bytes of a block's meta.

@@ -12,7 +12,10 @@ import (
 )
 
 // file collects the text of one assembly file and the Go declarations that belong to it.
-type file struct{ asm, stubs bytes.Buffer }
+type file struct {
+	asm, stubs bytes.Buffer
+	panel      int // that code for packed bits reads, of those CX bytes apart; R11 is three times CX
+}
 
 func (f *file) p(format string, args ...any) {
 	fmt.Fprintf(&f.asm, format, args...)
