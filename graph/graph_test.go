@@ -427,3 +427,42 @@ func TestDOT(t *testing.T) {
 	require.NoError(t, exe.DOT(&b))
 	require.Contains(t, b.String(), "v0 -> n0")
 }
+
+// fedOp is an op that may be computed with the one before it.
+type fedOp struct{ addOp }
+
+func (fedOp) InPlace(int) bool                      { return false }
+func (fedOp) FedBy(op ops.Op, _ []tensor.Spec) bool { return op.Name() == "add" }
+
+// What feeds a node keeps its inputs until that node's end, unless something else reads what lies between.
+func TestFeeds(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		more func(g *Graph, between, y Value) Value
+		want []bool
+	}{
+		"alone":      {func(_ *Graph, _, y Value) Value { return y }, []bool{false, true, false}},
+		"read again": {func(g *Graph, between, y Value) Value { return g.Apply("c", addOp{}, y, between) }, []bool{false, false, false, false}},
+		"an output":  {func(g *Graph, between, y Value) Value { g.Output("b", between); return y }, []bool{false, false, false}},
+		"seen by views": {func(g *Graph, between, y Value) Value {
+			return g.Apply("c", addOp{}, y, g.Apply("v", flattenOp{}, between))
+		}, []bool{false, false, false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := New("g")
+			x, z := g.Input("x", tensor.F32, ops.Const(64)), g.Input("z", tensor.F32, ops.Const(64))
+			first := g.Apply("first", fedOp{}, x, z) // not in place
+			between := g.Apply("between", addOp{}, first, first)
+			y := g.Apply("y", fedOp{}, between, z)
+			g.Output("out", c.more(g, between, y))
+			exe, err := g.Compile(ctx, options())
+			require.NoError(t, err)
+			for _, p := range exe.plans {
+				require.Equal(t, c.want, p.feeds)
+				if c.want[1] {
+					require.Equal(t, 2, p.block[p.nodes[0].Out[0]].last, "what is read stays")
+				}
+			}
+		})
+	}
+}

@@ -32,6 +32,7 @@ type plan struct {
 	block    []*block
 	nodes    []ops.Node // computed ones, in order
 	source   []int      // the graph's node of each
+	feeds    []bool     // which nodes feed the next one
 	views    []viewStep // in order
 	segments []segment
 	choices  []Placement // of every node of the graph
@@ -181,6 +182,7 @@ func (p *plan) layOut(g *Graph, x *Executable) {
 	for _, o := range g.outputs {
 		last[p.root[o.value]] = len(p.nodes)
 	}
+	p.feed(last)
 	// A root that is read through a view counts for the root: root[] has been resolved above.
 	var blocks []*block
 	for i, n := range p.nodes {
@@ -208,6 +210,41 @@ func (p *plan) layOut(g *Graph, x *Executable) {
 	}
 	p.bytes = placeBlocks(blocks)
 	p.live = liveBytes(blocks, len(p.nodes))
+}
+
+// feed finds the nodes that feed the next one, and lets what they read live until its end.
+func (p *plan) feed(last []int) {
+	p.feeds = make([]bool, len(p.nodes))
+	reads := make([]int, len(last))
+	for _, n := range p.nodes {
+		for _, v := range n.In {
+			if v >= 0 {
+				reads[p.root[v]]++
+			}
+		}
+	}
+	for i := range p.nodes[:max(len(p.nodes)-1, 0)] {
+		n, next := &p.nodes[i], &p.nodes[i+1]
+		fed, ok := next.Op.(ops.Fed)
+		if !ok || len(n.Out) != 1 || next.In[0] != n.Out[0] || p.root[n.Out[0]] != n.Out[0] || reads[n.Out[0]] != 1 || last[n.Out[0]] != i+1 {
+			continue
+		}
+		in := make([]tensor.Spec, len(next.In))
+		for j, v := range next.In {
+			if v >= 0 {
+				in[j] = p.values[v].Spec
+			}
+		}
+		if !fed.FedBy(n.Op, in) {
+			continue
+		}
+		p.feeds[i] = true
+		for _, v := range n.In {
+			if v >= 0 {
+				last[p.root[v]] = max(last[p.root[v]], i+1)
+			}
+		}
+	}
 }
 
 // inPlaceBlock returns the block of an input that dies at this node and that the op lets the output take over.
@@ -400,7 +437,7 @@ func (x *Executable) compilePlan(ctx context.Context, p *plan) error {
 	}
 	for s := range p.segments {
 		seg := &p.segments[s]
-		part := &ops.Part{Values: p.values, Nodes: p.nodes[seg.first:seg.last]}
+		part := &ops.Part{Values: p.values, Nodes: p.nodes[seg.first:seg.last], Feeds: p.feeds[seg.first:seg.last]}
 		made := map[int]bool{}
 		seen := map[int]bool{}
 		for _, n := range part.Nodes {

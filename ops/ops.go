@@ -53,6 +53,14 @@ type InPlacer interface {
 	InPlace(i int) bool
 }
 
+// Fed is an op that may be computed piece by piece together with the op before it, which computes its input 0, so that what lies between is
+// never whole. FedBy says so for that op and the specs of the own inputs. Where nothing else reads what lies between, a graph then keeps the memory of
+// what the op before reads, and tells backends: see Part.Feeds.
+type Fed interface {
+	Op
+	FedBy(before Op, in []tensor.Spec) bool
+}
+
 // Flopper is an op that can count its arithmetic operations, for profiles.
 type Flopper interface {
 	Op
@@ -125,6 +133,10 @@ type Part struct {
 	Nodes   []Node
 	Inputs  []int // values that come from outside the part, constants not included
 	Outputs []int // values that are read outside the part
+
+	// Feeds says which nodes feed the next one (see Fed): it alone reads their output, and what they read stays in its place until its end. Nil:
+	// none.
+	Feeds []bool
 }
 
 // Value is what flows between nodes.

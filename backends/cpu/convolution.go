@@ -100,6 +100,10 @@ type convKernel struct {
 	x, y, r  convImage
 	res      []float32
 	vectors  [2][]float32
+
+	// Of a 1x1 convolution that may run together with the depthwise one that feeds it.
+	feeder *convKernel
+	fed    *engine.Fed
 }
 
 // convCall describes both kinds of convolution to the engine, but for their types; ok is false where the reference must run.
@@ -277,13 +281,18 @@ func (k *convKernel) run(e *env, frame []tensor.Tensor) error {
 			return err
 		}
 	}
+	k.plan.Run(k.operands(e, frame))
+	k.finish(e, frame)
+	return nil
+}
+
+// operands returns the arguments of a run.
+func (k *convKernel) operands(e *env, frame []tensor.Tensor) *engine.Args {
 	a := &k.args
 	x := k.x.read(e, k.layout, &frame[k.in[0]])
-	out := last(k.layout, frame[k.out])
-	y := out
-	direct := y.IsContiguous()
-	if !direct {
-		y = k.y.room(out.Spec)
+	y := last(k.layout, frame[k.out])
+	if !y.IsContiguous() {
+		y = k.y.room(y.Spec)
 	}
 	a.X, a.X16, a.Y, a.Load, a.Store = nil, nil, nil, nil, nil
 	switch {
@@ -318,11 +327,45 @@ func (k *convKernel) run(e *env, frame []tensor.Tensor) error {
 			a.Bias = f32Of(*t)
 		}
 	}
-	k.plan.Run(a)
-	if !direct {
-		k.y.copy(e, &out, &y)
+	return a
+}
+
+// finish puts results where they belong that could not go there at once.
+func (k *convKernel) finish(e *env, frame []tensor.Tensor) {
+	if out := last(k.layout, frame[k.out]); !out.IsContiguous() {
+		k.y.copy(e, &out, &k.y.scratch)
 	}
-	return nil
+}
+
+// feed lets the second convolution, which the first one feeds, run together with it, if that pays. It returns a bound of the scratch memory that
+// this takes, in bytes.
+func feed(part *ops.Part, first, second kernel) (*convKernel, int64) {
+	d, ok1 := first.(*convKernel)
+	k, ok2 := second.(*convKernel)
+	if !ok1 || !ok2 || d.plan == nil || k.plan == nil || d.args.Post != nil || d.layout != conv.ChannelsLast || k.layout != conv.ChannelsLast {
+		return nil, 0
+	}
+	for _, v := range []int{d.in[0], d.out, k.out} {
+		if part.Values[v].Spec.DType != tensor.F32 {
+			return nil, 0
+		}
+	}
+	if k.fed = k.plan.Feed(d.plan); k.fed == nil {
+		return nil, 0
+	}
+	k.feeder = d
+	return k, int64(k.fed.WorkspaceBytes(false))
+}
+
+// runFed runs the convolution together with the one that feeds it; false says that it cannot, because tensors that a program has bound share
+// memory.
+func (k *convKernel) runFed(e *env, frame []tensor.Tensor) bool {
+	if frame[k.out].Overlaps(&frame[k.feeder.in[0]]) {
+		return false
+	}
+	k.fed.Run(k.feeder.operands(e, frame), k.operands(e, frame))
+	k.finish(e, frame)
+	return true
 }
 
 // poolKernel runs a pooling without indices.

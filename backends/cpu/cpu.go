@@ -158,5 +158,17 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 	if err := p.measure(part); err != nil {
 		return nil, err
 	}
+	for i, feeds := range part.Feeds {
+		if !feeds || i+1 == len(p.kernels) {
+			continue
+		}
+		if k, bytes := feed(part, p.kernels[i], p.kernels[i+1]); k != nil {
+			if p.fed == nil {
+				p.fed = make([]*convKernel, len(p.kernels))
+			}
+			p.fed[i] = k
+			p.workspace += bytes
+		}
+	}
 	return p, nil
 }

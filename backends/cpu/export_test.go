@@ -56,6 +56,9 @@ func Held(p backends.Program) int {
 			if k.plan != nil {
 				n += k.plan.Held()
 			}
+			if k.fed != nil {
+				n += k.fed.Held()
+			}
 		case *poolKernel:
 			bytes(&k.x.scratch, &k.y.scratch)
 			n += k.pool.Held()

@@ -65,6 +65,7 @@ type program struct {
 	nodes    []ops.Node
 	kernels  []kernel
 	products int
+	fed      []*convKernel // of nodes that feed the next one: its kernel, if the two run together; or nil
 	env      env
 
 	workspace int64
@@ -78,6 +79,10 @@ func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last in
 	for i := first; i < last; i++ {
 		if e.done != nil && e.stopped() {
 			return context.Cause(ctx)
+		}
+		if p.fed != nil && p.fed[i] != nil && i+1 < last && p.fed[i].runFed(e, frame) {
+			i++
+			continue
 		}
 		if err := p.kernels[i].run(e, frame); err != nil {
 			return p.describe(i, frame, err)

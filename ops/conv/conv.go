@@ -116,6 +116,20 @@ func outType(out, x, w tensor.DType) (tensor.DType, error) {
 	return 0, fmt.Errorf("no convolution of %v by %v with result %v", x, w, out)
 }
 
+// FedBy says that a 1x1 convolution may take the pixels of a convolution by groups as they come.
+func (c Conv) FedBy(before ops.Op, in []tensor.Spec) bool {
+	b, ok := before.(Conv)
+	if !ok || b.NumGroups() == 1 || c.NumGroups() > 1 || b.Layout != c.Layout {
+		return false
+	}
+	for i := range int(in[1].Rank) - 2 {
+		if stride, _ := c.At(i); in[1].Dims[2+i] != 1 || stride != 1 || c.Before[i] != 0 || c.After[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Flops counts a multiplication and an addition for every tap.
 func (c Conv) Flops(in []tensor.Spec) float64 {
 	out, err := c.Infer(in)

@@ -395,6 +395,7 @@ type Plan struct {
 	dw      *depthwise
 	blocks  *blocks
 	win     *winograd
+	feeder  *depthwise // computes the image, block by block: see Fed
 }
 
 // work is a phase for a size.
@@ -424,7 +425,11 @@ type scratch struct {
 	rows []float32 // padded input
 	out  []float32 // a tile's pixels, where Y cannot take them
 	edge []float32 // a tile of whole panels
-	_    [64]byte
+
+	y     []float32 // of depthwise convolutions and poolings: where results go, from position first on
+	first int
+
+	_ [64]byte
 }
 
 // NewPlan prepares a size for a packed filter, with the thresholds that environment, profile or defaults give.
@@ -697,7 +702,7 @@ func (p *Plan) Do(worker, job int) {
 	case w.copied:
 		base = p.copyRows(sc, image, first, last, sy)
 	case loads:
-		base = p.loadRows(sc, image, block, first, last, sy)
+		base = p.loadRows(sc, worker, image, block, first, last, sy)
 	default:
 		base = p.pixels(image * s.H * s.W * s.C)
 	}
@@ -898,8 +903,8 @@ func (p *Plan) copyRows(sc *scratch, image, first, last, sy int) unsafe.Pointer 
 	return unsafe.Pointer(&sc.rows[0])
 }
 
-// loadRows converts the input of a block that needs no padding.
-func (p *Plan) loadRows(sc *scratch, image, block, first, last, sy int) unsafe.Pointer {
+// loadRows converts the input of a block that needs no padding, or computes it.
+func (p *Plan) loadRows(sc *scratch, worker, image, block, first, last, sy int) unsafe.Pointer {
 	w, s := p.cur, &p.s
 	from, n := 0, 0
 	if w.flat {
@@ -910,6 +915,10 @@ func (p *Plan) loadRows(sc *scratch, image, block, first, last, sy int) unsafe.P
 		n = min((last-1-first)*sy+w.dyMin+w.dyRows, s.H-first*sy) * s.W * s.C
 	}
 	sc.need(&sc.rows, n*p.k.kind.size()/4+16)
-	p.load(unsafe.Pointer(&sc.rows[0]), from, n)
+	if p.feeder != nil {
+		p.feeder.feed(worker, sc.rows[:n], from)
+	} else {
+		p.load(unsafe.Pointer(&sc.rows[0]), from, n)
+	}
 	return unsafe.Pointer(&sc.rows[0])
 }

@@ -140,31 +140,40 @@ func behind(o, stride, dilation, before, k, end int) int {
 }
 
 func (d *depthwise) run(a *Args) {
+	jobs := d.n * ceilDiv(d.oh, d.rows)
+	d.begin(a, par.Workers(d.threads, jobs))
+	par.Run(d.threads, jobs, d)
+	d.args = nil
+}
+
+// begin takes the arguments of a run by some workers.
+func (d *depthwise) begin(a *Args, workers int) {
 	d.args = a
 	if a.Bias != nil {
 		copy(d.init, a.Bias)
 	} else if !d.maximum {
 		clear(d.init)
 	}
-	jobs := d.n * ceilDiv(d.oh, d.rows)
-	for len(d.workers) < par.Workers(d.threads, jobs) {
+	for len(d.workers) < workers {
 		d.workers = append(d.workers, scratch{})
 	}
-	par.Run(d.threads, jobs, d)
-	d.args = nil
 }
 
 // Do computes a block of rows.
 func (d *depthwise) Do(worker, job int) {
-	a := d.args
-	if a.Stop != nil && a.Stop() {
+	if d.args.Stop != nil && d.args.Stop() {
 		return
 	}
 	blocks := ceilDiv(d.oh, d.rows)
 	image, y0 := job/blocks, job%blocks*d.rows
-	y1 := min(y0+d.rows, d.oh)
 	sc := &d.workers[worker]
-	x := a.X
+	sc.y, sc.first = d.args.Y, 0
+	d.block(sc, image, y0, min(y0+d.rows, d.oh))
+}
+
+// block computes rows of an image to sc.y, which has the results from position sc.first on.
+func (d *depthwise) block(sc *scratch, image, y0, y1 int) {
+	a, x := d.args, d.args.X
 	base, baseRow := image*d.h*d.w*d.c, 0
 	if a.Load != nil { // the rows that the block reads, converted
 		lo, hi := d.h, 0
@@ -219,7 +228,7 @@ func (d *depthwise) Do(worker, job int) {
 				if a.Store != nil {
 					s.c = unsafe.Pointer(&sc.out[0])
 				} else {
-					s.c = unsafe.Pointer(&a.Y[out])
+					s.c = unsafe.Pointer(&sc.y[out-sc.first])
 				}
 				d.k.runStrip(s, h, d.maximum)
 				d.post(sc, out, h)
@@ -245,7 +254,7 @@ func (d *depthwise) column(r *run) bool { return d.args.Store == nil && r.n == 1
 
 // columns computes the runs that are columns.
 func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int) {
-	a, s := d.args, &sc.s
+	s := &sc.s
 	across, below := s.xs, s.ldc
 	s.xs, s.ldc = d.sh*d.w*d.c*4, d.ow*d.c*4
 	for i := range d.xs {
@@ -266,7 +275,7 @@ func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int
 			}
 			d.setTaps(s, l)
 			out := ((image*d.oh+y)*d.ow + r.first) * d.c
-			s.x, s.c, s.n = unsafe.Pointer(&x[((sp.at-baseRow)*d.w+r.at)*d.c]), unsafe.Pointer(&a.Y[out]), d.c
+			s.x, s.c, s.n = unsafe.Pointer(&x[((sp.at-baseRow)*d.w+r.at)*d.c]), unsafe.Pointer(&sc.y[out-sc.first]), d.c
 			d.k.runStrip(s, h, d.maximum)
 			for j := range h {
 				d.post(sc, out+j*d.ow*d.c, 1)
@@ -277,9 +286,9 @@ func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int
 	s.xs, s.ldc = across, below
 }
 
-// rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie inside the image.
+// rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie inside the image, of which some rows may lie outside.
 func (d *depthwise) rowKernel(sp span, r *run) func(*row) {
-	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.dw != 1 || r.from != 0 || r.to != d.kw || d.c < d.k.block {
+	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.dw != 1 || r.from != 0 || r.to != d.kw || sp.to == sp.from || d.c < d.k.block {
 		return nil
 	}
 	h := 8
@@ -309,7 +318,7 @@ func (d *depthwise) row(sc *scratch, f func(*row), image, y int, r *run, x []flo
 		channels := func(first, n int) {
 			k.x = unsafe.Pointer(&x[(sp.at*d.w+r.at+from*d.sw)*d.c+first])
 			k.w = unsafe.Pointer(&d.weights[sp.from*d.kw*d.c+first])
-			k.c, k.init, k.n = unsafe.Pointer(&a.Y[out+first]), unsafe.Pointer(&d.init[first]), n
+			k.c, k.init, k.n = unsafe.Pointer(&sc.y[out-sc.first+first]), unsafe.Pointer(&d.init[first]), n
 			f(k)
 		}
 		rest := d.c % d.k.block
@@ -328,7 +337,7 @@ func (d *depthwise) empty(sc *scratch, image, y int, r *run) {
 		out := ((image*d.oh+y)*d.ow + r.first + i) * d.c
 		row := sc.out
 		if a.Store == nil {
-			row = a.Y[out : out+d.c]
+			row = sc.y[out-sc.first:][:d.c]
 		}
 		for j, v := range d.init {
 			row[j] = finish(v, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T)
@@ -345,7 +354,7 @@ func (d *depthwise) post(sc *scratch, out, h int) {
 	}
 	at, n := out, h*d.c
 	if a.Store == nil {
-		a.Post(at, a.Y[at:at+n])
+		a.Post(at, sc.y[at-sc.first:][:n])
 		return
 	}
 	row := sc.out[:n]

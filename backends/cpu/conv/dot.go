@@ -233,7 +233,7 @@ func (p *Plan) pixels(i int) unsafe.Pointer {
 func (p *Plan) loads() bool {
 	switch p.k.kind {
 	case kindF32:
-		return p.args.Load != nil
+		return p.args.Load != nil || p.feeder != nil
 	case kindBF16:
 		return false
 	case kindU8:

@@ -4,12 +4,14 @@
 
 #include "textflag.h"
 
-// A row kernel computes neighbouring pixels of a depthwise convolution whose taps all lie inside, for n channels: a block of channels along
-// all pixels, some pixels at a time, the filter's row in registers and each pixel of the image loaded once a row of taps. The last pixels
-// are a whole step again, which computes some of them twice.
+// A row kernel computes neighbouring pixels of a depthwise convolution whose taps all lie inside, for n channels, some pixels and a block of channels
+// at a time, the filter's row in registers and each pixel of the image loaded once a row of taps. With AVX-512 a block of channels goes along
+// all pixels; with AVX2, whose blocks are half a line of the cache, all channels of some pixels come first. The last pixels are a whole step again, which
+// computes some of them twice.
 //
 //	DI args     DX channels done, in bytes     R11 pixels done     CX rows of taps to go
 //	AX first pixel of a row of taps    SI pixel    BX filter    R8 bytes between pixels    R10 three times as many
+//	With AVX2: R9 channels to go    R12, R13 first pixels of the image and of the results
 
 
 // func rowMulAVX512k3s1h4(p *row)
@@ -1837,18 +1839,22 @@ TEXT ·rowMulAVX2k3s1h4(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ R11, AX
-	IMULQ R8, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -1961,10 +1967,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y4, Y0, Y4
 	VMINPS Y4, Y1, Y4
 	VMOVUPS Y4, (AX)
@@ -1980,6 +1983,9 @@ plain:
 	VMAXPS Y7, Y0, Y7
 	VMINPS Y7, Y1, Y7
 	VMOVUPS Y7, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $4, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -1990,9 +1996,6 @@ plain:
 	SUBQ $4, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -2001,10 +2004,17 @@ TEXT ·rowMulAVX2k3s1h8(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
@@ -2013,10 +2023,7 @@ step:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ R11, AX
-	IMULQ R8, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -2201,10 +2208,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y4, Y0, Y4
 	VMINPS Y4, Y1, Y4
 	VMOVUPS Y4, (AX)
@@ -2236,6 +2240,9 @@ plain:
 	VMAXPS Y11, Y0, Y11
 	VMINPS Y11, Y1, Y11
 	VMOVUPS Y11, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $8, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -2246,9 +2253,6 @@ plain:
 	SUBQ $8, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -2257,19 +2261,23 @@ TEXT ·rowMulAVX2k3s2h4(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	SHLQ $1, R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ R11, AX
-	IMULQ R8, AX
-	SHLQ $1, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -2388,10 +2396,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y4, Y0, Y4
 	VMINPS Y4, Y1, Y4
 	VMOVUPS Y4, (AX)
@@ -2407,6 +2412,9 @@ plain:
 	VMAXPS Y7, Y0, Y7
 	VMINPS Y7, Y1, Y7
 	VMOVUPS Y7, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $4, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -2417,9 +2425,6 @@ plain:
 	SUBQ $4, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -2428,10 +2433,18 @@ TEXT ·rowMulAVX2k3s2h8(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	SHLQ $1, R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
@@ -2440,11 +2453,7 @@ step:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ R11, AX
-	IMULQ R8, AX
-	SHLQ $1, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -2643,10 +2652,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y4, Y0, Y4
 	VMINPS Y4, Y1, Y4
 	VMOVUPS Y4, (AX)
@@ -2678,6 +2684,9 @@ plain:
 	VMAXPS Y11, Y0, Y11
 	VMINPS Y11, Y1, Y11
 	VMOVUPS Y11, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $8, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -2688,9 +2697,6 @@ plain:
 	SUBQ $8, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -2699,18 +2705,22 @@ TEXT ·rowMulAVX2k5s1h4(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
-	MOVQ R11, AX
-	IMULQ R8, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -2837,10 +2847,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y6, Y0, Y6
 	VMINPS Y6, Y1, Y6
 	VMOVUPS Y6, (AX)
@@ -2856,6 +2863,9 @@ plain:
 	VMAXPS Y9, Y0, Y9
 	VMINPS Y9, Y1, Y9
 	VMOVUPS Y9, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $4, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -2866,9 +2876,6 @@ plain:
 	SUBQ $4, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -2877,10 +2884,17 @@ TEXT ·rowMulAVX2k5s1h8(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
@@ -2889,10 +2903,7 @@ step:
 	VXORPS Y11, Y11, Y11
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
-	MOVQ R11, AX
-	IMULQ R8, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -3099,10 +3110,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y6, Y0, Y6
 	VMINPS Y6, Y1, Y6
 	VMOVUPS Y6, (AX)
@@ -3134,6 +3142,9 @@ plain:
 	VMAXPS Y13, Y0, Y13
 	VMINPS Y13, Y1, Y13
 	VMOVUPS Y13, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $8, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -3144,9 +3155,6 @@ plain:
 	SUBQ $8, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -3155,19 +3163,23 @@ TEXT ·rowMulAVX2k5s2h4(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	SHLQ $1, R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
-	MOVQ R11, AX
-	IMULQ R8, AX
-	SHLQ $1, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -3300,10 +3312,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y6, Y0, Y6
 	VMINPS Y6, Y1, Y6
 	VMOVUPS Y6, (AX)
@@ -3319,6 +3328,9 @@ plain:
 	VMAXPS Y9, Y0, Y9
 	VMINPS Y9, Y1, Y9
 	VMOVUPS Y9, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $4, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -3329,9 +3341,6 @@ plain:
 	SUBQ $4, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET
 
@@ -3340,10 +3349,18 @@ TEXT ·rowMulAVX2k5s2h8(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), DI
 	MOVQ 64(DI), R8
 	LEAQ (R8)(R8*2), R10
-	XORQ DX, DX
-block:
 	XORQ R11, R11
 step:
+	MOVQ R11, R12
+	IMULQ 64(DI), R12
+	SHLQ $1, R12
+	ADDQ 0(DI), R12
+	MOVQ R11, R13
+	IMULQ 72(DI), R13
+	ADDQ 16(DI), R13
+	XORQ DX, DX
+	MOVQ 80(DI), R9
+block:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
@@ -3352,11 +3369,7 @@ step:
 	VXORPS Y11, Y11, Y11
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
-	MOVQ R11, AX
-	IMULQ R8, AX
-	SHLQ $1, AX
-	ADDQ DX, AX
-	ADDQ 0(DI), AX
+	LEAQ (R12)(DX*1), AX
 	MOVQ 8(DI), BX
 	ADDQ DX, BX
 	MOVQ 48(DI), CX
@@ -3577,10 +3590,7 @@ plain:
 	VBROADCASTSS 88(DI), Y0
 	VBROADCASTSS 92(DI), Y1
 	MOVQ 72(DI), CX
-	MOVQ R11, AX
-	IMULQ CX, AX
-	ADDQ DX, AX
-	ADDQ 16(DI), AX
+	LEAQ (R13)(DX*1), AX
 	VMAXPS Y6, Y0, Y6
 	VMINPS Y6, Y1, Y6
 	VMOVUPS Y6, (AX)
@@ -3612,6 +3622,9 @@ plain:
 	VMAXPS Y13, Y0, Y13
 	VMINPS Y13, Y1, Y13
 	VMOVUPS Y13, (AX)
+	ADDQ $32, DX
+	SUBQ $8, R9
+	JGT block
 	ADDQ $8, R11
 	MOVQ 56(DI), CX
 	SUBQ R11, CX
@@ -3622,8 +3635,5 @@ plain:
 	SUBQ $8, R11
 	JMP step
 done:
-	ADDQ $32, DX
-	SUBQ $8, 80(DI)
-	JGT block
 	VZEROUPPER
 	RET

@@ -85,6 +85,9 @@ func (p *Plan) Held() int {
 	return n
 }
 
+// Held returns the bytes of scratch memory that the workers hold, beside those of the two plans.
+func (f *Fed) Held() int { return held(f.p.workers) }
+
 // WorkspaceBytes bounds the scratch memory that all workers of the pooling hold after runs whose Args have Load and Store or not.
 func (p *Pool) WorkspaceBytes(load, store bool) int { return p.d.workspaceBytes(load, store) }
 

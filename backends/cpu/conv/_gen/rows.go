@@ -25,12 +25,14 @@ const (
 )
 
 const rowHeader = `
-// A row kernel computes neighbouring pixels of a depthwise convolution whose taps all lie inside, for n channels: a block of channels along
-// all pixels, some pixels at a time, the filter's row in registers and each pixel of the image loaded once a row of taps. The last pixels
-// are a whole step again, which computes some of them twice.
+// A row kernel computes neighbouring pixels of a depthwise convolution whose taps all lie inside, for n channels, some pixels and a block of channels
+// at a time, the filter's row in registers and each pixel of the image loaded once a row of taps. With AVX-512 a block of channels goes along
+// all pixels; with AVX2, whose blocks are half a line of the cache, all channels of some pixels come first. The last pixels are a whole step again, which
+// computes some of them twice.
 //
 //	DI args     DX channels done, in bytes     R11 pixels done     CX rows of taps to go
 //	AX first pixel of a row of taps    SI pixel    BX filter    R8 bytes between pixels    R10 three times as many
+//	With AVX2: R9 channels to go    R12, R13 first pixels of the image and of the results
 
 `
 
@@ -70,19 +72,41 @@ func (f *file) rowKernel(v vectors, k, stride, h int) {
 	f.p("\tMOVQ p+0(FP), DI")
 	f.p("\tMOVQ %d(DI), R8", rPX)
 	f.p("\tLEAQ (R8)(R8*2), R10")
-	f.blocks(v, rN)
+	across := v.letter == "Y" // all channels of some pixels, then the next ones
+	if !across {
+		f.blocks(v, rN)
+	}
 	f.p("\tXORQ R11, R11")
 	f.p("step:")
+	first := func(to string, pixel, base int, stride int) { // where the first of the pixels lies
+		f.p("\tMOVQ R11, %s", to)
+		f.p("\tIMULQ %d(DI), %s", pixel, to)
+		if stride == 2 {
+			f.p("\tSHLQ $1, %s", to)
+		}
+		f.p("\tADDQ %d(DI), %s", base, to)
+	}
+	if across {
+		first("R12", rPX, rX, stride)
+		first("R13", rLDC, rC, 1)
+		f.p("\tXORQ DX, DX")
+		f.p("\tMOVQ %d(DI), R9", rN)
+		f.p("block:")
+	}
 	for i := range h {
 		f.p("\t%s %s, %s, %s", map[string]string{"Z": "VPXORD", "Y": "VXORPS"}[v.letter], acc(i), acc(i), acc(i))
 	}
-	f.p("\tMOVQ R11, AX")
-	f.p("\tIMULQ R8, AX")
-	if stride == 2 {
-		f.p("\tSHLQ $1, AX")
+	if across {
+		f.p("\tLEAQ (R12)(DX*1), AX")
+	} else {
+		f.p("\tMOVQ R11, AX")
+		f.p("\tIMULQ R8, AX")
+		if stride == 2 {
+			f.p("\tSHLQ $1, AX")
+		}
+		f.p("\tADDQ DX, AX")
+		f.p("\tADDQ %d(DI), AX", rX)
 	}
-	f.p("\tADDQ DX, AX")
-	f.p("\tADDQ %d(DI), AX", rX)
 	f.p("\tMOVQ %d(DI), BX", rW)
 	f.p("\tADDQ DX, BX")
 	f.p("\tMOVQ %d(DI), CX", rRows)
@@ -121,10 +145,14 @@ func (f *file) rowKernel(v vectors, k, stride, h int) {
 	f.p("\tVBROADCASTSS %d(DI), %s", rLo, lo)
 	f.p("\tVBROADCASTSS %d(DI), %s", rHi, hi)
 	f.p("\tMOVQ %d(DI), CX", rLDC)
-	f.p("\tMOVQ R11, AX")
-	f.p("\tIMULQ CX, AX")
-	f.p("\tADDQ DX, AX")
-	f.p("\tADDQ %d(DI), AX", rC)
+	if across {
+		f.p("\tLEAQ (R13)(DX*1), AX")
+	} else {
+		f.p("\tMOVQ R11, AX")
+		f.p("\tIMULQ CX, AX")
+		f.p("\tADDQ DX, AX")
+		f.p("\tADDQ %d(DI), AX", rC)
+	}
 	for i := range h {
 		f.p("\tVMAXPS %s, %s, %s", acc(i), lo, acc(i))
 		f.p("\tVMINPS %s, %s, %s", acc(i), hi, acc(i))
@@ -137,6 +165,11 @@ func (f *file) rowKernel(v vectors, k, stride, h int) {
 			f.p("\tADDQ CX, AX")
 		}
 	}
+	if across {
+		f.p("\tADDQ $%d, DX", v.bytes)
+		f.p("\tSUBQ $%d, R9", v.bytes/4)
+		f.p("\tJGT block")
+	}
 	f.p("\tADDQ $%d, R11", h)
 	f.p("\tMOVQ %d(DI), CX", rPix)
 	f.p("\tSUBQ R11, CX")
@@ -147,5 +180,10 @@ func (f *file) rowKernel(v vectors, k, stride, h int) {
 	f.p("\tSUBQ $%d, R11", h)
 	f.p("\tJMP step")
 	f.p("done:")
+	if across {
+		f.p("\tVZEROUPPER")
+		f.p("\tRET")
+		return
+	}
 	f.blocksEnd(v, rN)
 }
