@@ -128,7 +128,7 @@ var avx2Kernels = kernels{
 	name:   "avx2",
 	isa:    cpuinfo.AVX2,
 	dot:    dotAVX2,
-	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
+	panels: [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
 	height: 12,
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
@@ -167,8 +167,9 @@ var avx2Kernels = kernels{
 // need sums of 32.
 func wideAVX2(f *format) bool { return f.zero == 128 }
 
-// dotAVX2 runs the kernels for one panel: of 6 rows, or of up to 3.
-func dotAVX2(p *dotArgs, f *format, rows, _ int) {
+// dotAVX2 runs the kernels for one panel after the other, so that a tile of A, which comes from afar, meets several; the panels are read from the
+// second-level cache meanwhile. There are kernels for 6 rows, and for up to 3.
+func dotAVX2(p *dotArgs, f *format, rows, panels int) {
 	fns := &dotWide
 	if !wideAVX2(f) {
 		b, what := 0, 0
@@ -183,16 +184,23 @@ func dotAVX2(p *dotArgs, f *format, rows, _ int) {
 		}
 		fns = &dotPairs[b][what]
 	}
-	if fns[rows] != nil {
-		fns[rows](p)
-		return
+	whole := *p
+	for v := range panels {
+		p.w = unsafe.Add(whole.w, v*p.wPanel)
+		p.scale = unsafe.Add(whole.scale, v*p.scaleSize)
+		p.mask = whole.mask >> (16 * v)
+		for done := 0; done < rows; {
+			n := rows - done
+			if fns[n] == nil {
+				n = (n + 1) / 2
+			}
+			p.a, p.meta = unsafe.Add(whole.a, done*p.aStride), unsafe.Add(whole.meta, 4*done)
+			p.c = unsafe.Add(whole.c, done*p.ldc+v*4*nr)
+			fns[n](p)
+			done += n
+		}
 	}
-	a, meta, c := p.a, p.meta, p.c
-	first := (rows + 1) / 2
-	fns[first](p)
-	p.a, p.meta, p.c = unsafe.Add(a, first*p.aStride), unsafe.Add(meta, 4*first), unsafe.Add(c, first*p.ldc)
-	fns[rows-first](p)
-	p.a, p.meta, p.c = a, meta, c
+	p.a, p.meta, p.w, p.scale, p.c, p.mask = whole.a, whole.meta, whole.w, whole.scale, whole.c, whole.mask
 }
 
 // dotAVXVNNI runs the kernels for one panel. 16 registers do not hold sums of both kinds, so those of float32 are in memory at p.buf.

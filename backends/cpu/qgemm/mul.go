@@ -248,7 +248,6 @@ func (w *work) cut() (bytes [3]int) {
 	}
 	if w.fused[0] == nil && w.k.wide != nil && w.k.wide(f) {
 		w.size = 2
-		w.chunk /= 2
 	}
 	rows := (r.M + w.height - 1) / w.height * w.height
 	w.rowsEach = max(1, w.kn.quantJob/p.k)

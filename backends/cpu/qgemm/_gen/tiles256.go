@@ -25,7 +25,7 @@ const (
 // On a Zen 3, multiplications of integers have two of four pipes, and those of floats two, of which one is the same: an addition after
 // each multiplication of two registers, and not directly behind it, loads the pipes best.
 //
-//	AX a, rows R8 R9 R10: 1 3 5 strides   BX meta   SI w   R14 scales   R15 blocks to go
+//	AX a, rows R8 R9 R10: 1 3 5 strides   R12 a of the next tile   BX meta   SI w   R14 scales   R15 blocks to go
 //	Y0-Y11 sums, or Y0-Y5 sums and Y6-Y11 float32 sums   Y12 Y13 weights   Y14 activations   Y14 Y15 products
 type tiles256 struct {
 	*file
@@ -88,14 +88,18 @@ func (k *tiles256) row(g, r int) {
 	}
 }
 
-// multiply multiplies a block for rows from the first on, with other work in between.
-func (k *tiles256) multiply(first, rows int, between []string) {
+// multiply multiplies a block for rows from the first on, with other work in between. fetch says that the rows of the next tile, whose
+// activations are in no near cache if there are many, are fetched meanwhile.
+func (k *tiles256) multiply(first, rows int, between []string, fetch bool) {
 	slots, done := rows*k.steps(), 0
 	for g := range k.steps() {
 		k.p("\tVMOVDQU %d(SI), Y12", 64*g)
 		k.p("\tVMOVDQU %d(SI), Y13", 64*g+32)
 		for r := range rows {
 			k.row(g, first+r)
+			if g == 0 && fetch {
+				k.p("\tPREFETCHT0 %s", row(0, "R12", first+r, "R8", "R9", "R10"))
+			}
 			for to := (g*rows + r + 1) * len(between) / slots; done < to; done++ {
 				k.p("%s", between[done])
 			}
@@ -231,6 +235,9 @@ func (k *tiles256) kernel(rows int) string {
 				k.p("\tVMOVUPS Y%d, %d(R13)", to, 64*r+32*v)
 			}
 		}
+		if memory {
+			k.p("\tPREFETCHT0 64(DX) // of the next panel")
+		}
 	})
 	k.p("\tJMP start")
 	k.p("fresh:")
@@ -251,25 +258,27 @@ func (k *tiles256) kernel(rows int) string {
 	if memory {
 		k.p("\tLEAQ (R8)(R8*2), R9")
 		k.p("\tLEAQ (R8)(R8*4), R10")
+		k.p("\tLEAQ (AX)(R9*2), R12")
 	}
 	k.p("\tMOVQ %d(DI), SI", argW)
 	k.p("\tMOVQ %d(DI), R14", argScale)
 	k.p("\tMOVQ %d(DI), R15", argBlocks)
 	if memory { // one half of the rows is finished while the other multiplies
 		half := rows / 2
-		k.multiply(0, half, nil)
+		k.multiply(0, half, nil, true)
 		k.p("block:")
-		k.multiply(half, half, k.finish(0, half, 0, true))
+		k.multiply(half, half, k.finish(0, half, 0, true), true)
 		k.p("\tDECQ R15")
 		k.p("\tJEQ last")
 		k.advance()
-		k.multiply(0, half, k.finish(half, half, -1, true))
+		k.p("\tADDQ $%d, R12", k.bytes())
+		k.multiply(0, half, k.finish(half, half, -1, true), true)
 		k.p("\tJMP block")
 		k.p("last:")
 		k.lines(k.finish(half, half, 0, true))
 	} else {
 		k.p("block:")
-		k.multiply(0, rows, nil)
+		k.multiply(0, rows, nil, false)
 		k.lines(k.finish(0, rows, 0, false))
 		k.advance()
 		k.p("\tDECQ R15")
