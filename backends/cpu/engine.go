@@ -129,15 +129,20 @@ type packed struct {
 	batch    []int
 	matrices []*gemm.PackedB
 	blocks   []*qgemm.Packed
-	ints     []int32 // as [batch][N][K]
+	plain    gemm.Matrix // the one matrix of a weight that is not packed, where it has no blocks
+	ints     []int32     // as [batch][N][K]
+	late     *late       // not nil: it has the matrices
 	closed   bool
 }
 
 // Spec returns the problem that the weight was packed for.
 func (p *packed) Spec() matmul.Spec { return p.spec }
 
-// Bytes returns the memory that the packed form takes.
+// Bytes returns the memory that the packed form takes, or will take.
 func (p *packed) Bytes() int {
+	if p.late != nil {
+		return p.late.bytes()
+	}
 	n := 4 * len(p.ints)
 	for _, m := range p.matrices {
 		n += m.Bytes()
@@ -157,7 +162,10 @@ func (p *packed) Close() error {
 	for _, m := range p.blocks {
 		errs = append(errs, m.Close())
 	}
-	p.matrices, p.blocks, p.ints, p.closed = nil, nil, nil, true
+	if p.late != nil {
+		errs = append(errs, p.late.close())
+	}
+	p.matrices, p.blocks, p.ints, p.late, p.closed = nil, nil, nil, nil, true
 	return errors.Join(errs...)
 }
 
@@ -335,6 +343,12 @@ func (p *plan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *
 		}
 		if pk.closed {
 			return errors.New("cpu: packed weights are closed")
+		}
+		if pk.late != nil {
+			var err error
+			if pk, err = pk.late.form(ctx, p.shape.M*p.shape.Batches()); err != nil {
+				return err
+			}
 		}
 		r.weights = pk
 	}

@@ -17,7 +17,7 @@ import (
 // The form of a packed weight: its number of matrices (8 bytes, little-endian), the bytes of each (8 bytes), then, each at a multiple of 64
 // bytes, the matrices as gemm and qgemm write them.
 
-// prepare packs a constant, or takes the form that its origin has kept.
+// prepare packs a constant now or late, or takes the form that its origin has kept.
 func (e *Engine) prepare(ctx context.Context, s matmul.Spec, c *ops.Constant) (matmul.Packed, error) {
 	if c.Origin == nil {
 		return e.pack(ctx, s, c.Tensor, nil)
@@ -31,6 +31,10 @@ func (e *Engine) prepare(ctx context.Context, s matmul.Spec, c *ops.Constant) (m
 			}
 			return p, nil
 		}
+	}
+	if w := e.later(s, c); w != nil {
+		c.Origin.Keep(key, w)
+		return w, nil
 	}
 	w, err := e.pack(ctx, s, c.Tensor, c.Origin.Consumed)
 	if err != nil {
@@ -69,13 +73,20 @@ func (n *length) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// WriteTo writes the form that view reads. Integer weights that no kernel has a layout for are not offered.
+// WriteTo writes the form that view reads; a weight that is packed late is packed now. Integer weights that no kernel has a layout for are not offered.
 func (p *packed) WriteTo(w io.Writer) (int64, error) {
 	if p.how == integral {
 		return 0, fmt.Errorf("cpu: weights of %v: %w", p.spec.B, errors.ErrUnsupported)
 	}
 	if p.closed {
 		return 0, errors.New("cpu: packed weights are closed")
+	}
+	if p.late != nil {
+		now, err := p.late.now(context.Background())
+		if err != nil {
+			return 0, err
+		}
+		return now.WriteTo(w)
 	}
 	forms := p.forms()
 	le := binary.LittleEndian

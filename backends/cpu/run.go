@@ -364,7 +364,11 @@ func (r *run) rowsOf(w *productWorker, c *cursor, i, from, rows int) error {
 		}
 		w.opt.Epilogue = &w.epi
 	}
-	if r.weights != nil {
+	switch {
+	case r.weights == nil:
+	case len(r.weights.matrices) == 0:
+		return gemm.MulStaged(cm, am, r.weights.plain, &w.opt)
+	default:
 		return gemm.MulPacked(cm, am, r.weights.matrices[c.off[2]], &w.opt)
 	}
 	k, n := s.K, s.N

@@ -16,7 +16,7 @@ import (
 // workspace is what a program's runs hold beside the frame, in bytes.
 type workspace struct {
 	own     int    // of the node, kept by it between runs
-	blocked [3]int // buffers of products with block weights, which all nodes share
+	shared  [4]int // buffers that all nodes share: three of products with block weights, one of those with weights that are not packed yet
 	callers int    // products of the node that run side by side and use those buffers
 }
 
@@ -47,7 +47,7 @@ func (p *program) measure(part *ops.Part) error {
 	for _, v := range part.Outputs {
 		tight[v] = false
 	}
-	var blocked [3]int
+	var shared [4]int
 	callers := 0
 	for i, k := range p.kernels {
 		s, ok := k.(sized)
@@ -60,11 +60,11 @@ func (p *program) measure(part *ops.Part) error {
 		}
 		p.workspace += int64(w.own)
 		callers = max(callers, w.callers)
-		for j, n := range w.blocked {
-			blocked[j] = max(blocked[j], n)
+		for j, n := range w.shared {
+			shared[j] = max(shared[j], n)
 		}
 	}
-	p.workspace += int64(callers) * int64(blocked[0]+blocked[1]+blocked[2])
+	p.workspace += int64(callers) * int64(shared[0]+shared[1]+shared[2]+shared[3])
 	return nil
 }
 
@@ -74,6 +74,9 @@ func (k *matmulKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func
 		return workspace{}, nil
 	}
 	w, _ := k.weights.(*packed)
+	if w != nil && w.late != nil {
+		w = w.late.lying // which needs more than the packed form
+	}
 	residual := tensor.Invalid
 	looseResidual := false
 	if k.residual >= 0 {
@@ -144,7 +147,7 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 						return u, err
 					}
 					for i, x := range sizes {
-						u.blocked[i] = max(u.blocked[i], x)
+						u.shared[i] = max(u.shared[i], x)
 					}
 				}
 			}
@@ -158,19 +161,22 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 			}
 		}
 		for _, h := range heights {
-			bytes, err := p.gemmBytes(w, h, limit, looseA, looseB, looseC, residual != tensor.Invalid)
+			bytes, staged, err := p.gemmBytes(w, h, limit, looseA, looseB, looseC, residual != tensor.Invalid)
 			if err != nil {
 				return u, err
 			}
 			most = max(most, each*bytes)
+			if staged > 0 {
+				u.shared[3], u.callers = max(u.shared[3], staged), max(u.callers, each)
+			}
 		}
 	}
 	u.own += most
 	return u, nil
 }
 
-// gemmBytes bounds the workspace of a product of m rows.
-func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, looseC, residual bool) (int, error) {
+// gemmBytes bounds the workspace of a product of m rows, and what it shares with others.
+func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, looseC, residual bool) (most, shared int, err error) {
 	s := &p.spec
 	o := gemm.Options{Threads: threads, ISA: p.e.isa}
 	if !s.Epilogue.IsZero() {
@@ -208,7 +214,6 @@ func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, looseC, resi
 	if s.C.IsInt() && s.C.Size() == 2 {
 		typeC = gemm.S32
 	}
-	most := 0
 	for _, a := range as {
 		for _, b := range bs {
 			var pb *gemm.PackedB
@@ -220,16 +225,21 @@ func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, looseC, resi
 				if i%2 > 0 {
 					typ = gemm.F32 // what is converted afterwards
 				}
-				n, err := gemm.WorkspaceBytes(gemm.Raw(typ, nil, m, s.N, c[0], c[1]), gemm.Raw(gemmType(s.A), nil, m, s.K, a[0], a[1]),
-					gemm.Raw(gemmType(typeB), nil, s.K, s.N, b[0], b[1]), pb, &o)
-				if err != nil {
-					return 0, err
+				n, common := 0, 0
+				mc, ma := gemm.Raw(typ, nil, m, s.N, c[0], c[1]), gemm.Raw(gemmType(s.A), nil, m, s.K, a[0], a[1])
+				if mb := gemm.Raw(gemmType(typeB), nil, s.K, s.N, b[0], b[1]); w != nil && pb == nil {
+					n, common, err = gemm.StagedBytes(mc, ma, mb, &o)
+				} else {
+					n, err = gemm.WorkspaceBytes(mc, ma, mb, pb, &o)
 				}
-				most = max(most, n)
+				if err != nil {
+					return 0, 0, err
+				}
+				most, shared = max(most, n), max(shared, common)
 			}
 		}
 	}
-	return most, nil
+	return most, shared, nil
 }
 
 func (k *sdpaKernel) workspace(e *env, _ *ops.Part, _ *ops.Node, _ func(int) bool) (workspace, error) {

@@ -118,23 +118,30 @@ func (k *keeper) open(src source) error {
 	return nil
 }
 
-// write writes a new file if the old one does not hold what the model needs.
+// write writes a new file if the old one does not hold what the model needs. Forms that are not packed yet are packed for it, which reports what
+// they consume, so nothing is locked meanwhile.
 func (k *keeper) write() {
+	k.mu.Lock()
+	path, blobs, fresh, file := k.path, k.blobs, k.fresh, k.file
+	k.mu.Unlock()
+	var size int64
+	var err error
+	if path != "" && fresh {
+		size, err = packfile.Write(path, k.id, blobs)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.path == "":
-		return
-	case k.fresh:
-		var err error
-		if k.info.Bytes, err = packfile.Write(k.path, k.id, k.blobs); err != nil {
-			k.info.Err = fmt.Errorf("packed weights are not kept: %w", err)
-		}
-	case k.file != nil:
-		k.info.Reused, k.info.Bytes = true, int64(k.file.Size())
+	case path == "":
+	case err != nil:
+		k.info.Err = fmt.Errorf("packed weights are not kept: %w", err)
+	case fresh:
+		k.info.Bytes = size
+	case file != nil:
+		k.info.Reused, k.info.Bytes = true, int64(file.Size())
 	}
 	k.blobs = nil
-	k.path = "" // what is packed later, for another use of the model, is not kept
+	k.path, k.progress = "", nil // what is packed later, in runs or for another use of the model, is not kept
 }
 
 func (k *keeper) close() error {

@@ -47,7 +47,8 @@ type Options struct {
 	// WeightCache is a file in which the weights are kept as the backend has packed them; WeightCachePath is a good place. The next start maps it instead of
 	// packing again. A file that belongs to another model, processor or version, or is damaged, is replaced; Model.WeightCache says what happened.
 	WeightCache string
-	// Progress, if not nil, is called while weights are packed, from one goroutine at a time, with the bytes of the files read so far and in all.
+	// Progress, if not nil, is called while Open packs weights, from one goroutine at a time, with the bytes of the files read so far and in all. Weights that
+	// are not kept in a file may be packed by the first runs instead, which do not call it.
 	Progress func(done, total int64)
 	// Graph options; Backends of it are ignored.
 	Graph graph.Options
