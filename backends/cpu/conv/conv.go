@@ -688,7 +688,7 @@ func (p *Plan) Do(worker, job int) {
 	// finishing a tile outside Y
 	direct := a.Store == nil
 	if !direct {
-		sc.need(&sc.out, p.k.mr*s.M)
+		sc.need(&sc.out, p.k.mr*p.stored()*s.M)
 	}
 	if !p.k.masks {
 		sc.need(&sc.edge, 2*p.k.mr*p.k.nr)
@@ -726,7 +726,7 @@ func (p *Plan) Do(worker, job int) {
 				}
 				count = min(count, w.strips)
 				if !direct {
-					count = 1
+					count = min(count, p.stored())
 				}
 				var from int
 				switch {
@@ -811,6 +811,15 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, count, pixel, stepX, strip int)
 			p.edge(sc, f, h, live)
 		}
 	}
+}
+
+// stored returns how many strips are computed at most before Store takes their pixels.
+func (p *Plan) stored() int {
+	const floats = 4 << 10 // of the pixels: they stay in L1
+	if !p.k.strips {
+		return 1
+	}
+	return max(floats/(p.k.mr*p.s.M), 1)
 }
 
 // bare computes pixels that no tap reaches: of a transposed convolution whose stride is larger than its kernel.

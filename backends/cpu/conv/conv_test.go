@@ -339,6 +339,9 @@ func TestPool(t *testing.T) {
 			s := PoolSpec{N: 1 + i%2, H: 1 + rng.IntN(9), W: 1 + rng.IntN(20), C: 1 + rng.IntN(35), KH: 1 + rng.IntN(3), KW: 1 + rng.IntN(3),
 				SH: 1 + rng.IntN(2), SW: 1 + rng.IntN(2), DH: 1 + rng.IntN(2), DW: 1, Top: rng.IntN(2), Left: rng.IntN(2), Bottom: rng.IntN(2), Right: rng.IntN(2),
 				Max: i%3 == 0, Counted: i%3 == 1}
+			if i%5 == 0 { // the whole image, of up to some blocks of channels
+				s.KH, s.KW, s.DH, s.Top, s.Left, s.Bottom, s.Right, s.C = s.H, s.W, 1, 0, 0, 0, 0, 1+rng.IntN(150)
+			}
 			kind := opconv.Avg
 			if s.Max {
 				kind = opconv.Max

@@ -230,12 +230,37 @@ func (d *depthwise) block(sc *scratch, image, y0, y1 int) {
 				} else {
 					s.c = unsafe.Pointer(&sc.y[out-sc.first])
 				}
-				d.k.runStrip(s, h, d.maximum)
+				if r.n == 1 && d.weights == nil && d.k.block > 1 {
+					d.single(s)
+				} else {
+					d.k.runStrip(s, h, d.maximum)
+				}
 				d.post(sc, out, h)
 				done += h
 			}
 		}
 	}
+}
+
+// single computes a single pixel of a pooling. A strip of it would have one sum a block of channels, each waiting for the one before; as all
+// channels start alike and have the same factors, blocks are taken for the pixels of a strip instead.
+func (d *depthwise) single(s *strip) {
+	block := d.k.block
+	from, whole := *s, d.c-d.c%block
+	s.xs, s.ldc = 4*block, 4*block
+	for done := 0; done < whole; {
+		h := min(d.k.sr, (whole-done)/block)
+		s.at(&from, done, false)
+		s.init, s.n = from.init, block
+		d.k.runStrip(s, h, d.maximum)
+		done += h * block
+	}
+	if whole < d.c {
+		s.at(&from, whole, false)
+		s.init, s.n = from.init, d.c-whole
+		stripGo(s, 1, d.maximum)
+	}
+	*s = from
 }
 
 // setTaps gives a strip its taps.

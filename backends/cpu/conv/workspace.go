@@ -58,7 +58,7 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 		floats = rows*p.k.kind.size()/4 + 16
 	}
 	if store {
-		floats += p.k.mr * s.M
+		floats += p.k.mr * p.stored() * s.M
 	}
 	if !p.k.masks {
 		floats += 2 * p.k.mr * p.k.nr
