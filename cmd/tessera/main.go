@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/knob"
 )
 
 func main() {
@@ -29,6 +30,7 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
+	warnStrays(root.ErrOrStderr(), os.Environ())
 	out := &watchedWriter{Writer: os.Stdout}
 	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
@@ -49,6 +51,17 @@ func run(ctx context.Context, args []string) int {
 		fmt.Fprintln(root.ErrOrStderr(), strings.TrimRight("see: tessera help "+strings.Join(commandPath(root, args), " "), " "))
 	}
 	return cli.ExitCode(err)
+}
+
+// warnStrays says which variables of the environment are set as if they were for this program, and are not.
+func warnStrays(w io.Writer, environ []string) {
+	for _, s := range knob.Strays(environ) {
+		hint := "tessera tune --list shows thresholds, docs/knobs.md all variables"
+		if s.Nearest != "" {
+			hint = s.Nearest + " may be meant"
+		}
+		fmt.Fprintf(w, "tessera: %s is set, and nothing reads it: %s\n", printable(s.Name), hint)
+	}
 }
 
 // watchedWriter keeps the first error of writing, so that output which is lost, to a full disk say, ends with a failure whichever

@@ -31,6 +31,9 @@ configuration folder is reported once and left out. ` + "`tessera tune --list`" 
 from.
 
 ` + "`TESSERA_ISA`" + ` pins an instruction set (portable, avx2, avxvnni, avx512, neon, sve) and fails where the processor lacks it.
+
+A variable that begins with ` + "`TESSERA_`" + ` and is none of these is read by nobody: the command ` + "`tessera`" + ` says so at its start, on standard
+error, with the variable that may be meant; the library says nothing.
 `
 
 func document() string {
