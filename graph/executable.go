@@ -474,6 +474,9 @@ func (x *Executable) PlacementsAt(ctx context.Context, sizes map[string]int) ([]
 		}
 	}
 	if known < len(sizes) {
+		if len(x.g.symbols) == 0 {
+			return nil, fmt.Errorf("graph %s: sizes %v; it has no symbolic sizes", x.g.name, sizes)
+		}
 		return nil, fmt.Errorf("graph %s: sizes %v; there are: %s", x.g.name, sizes, strings.Join(slices.Sorted(maps.Keys(x.Symbols())), ", "))
 	}
 	p, err := x.newPlan(ctx, at)

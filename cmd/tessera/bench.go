@@ -53,7 +53,7 @@ func benchGemmCommand() *cobra.Command {
 		Example: "  tessera bench gemm --dtype f32 --size 1024x1024x1024 --threads 1",
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sizes, err := cli.ParseSizes(size)
+			sizes, err := cli.ParseSizes("size", size)
 			if err != nil {
 				return err
 			}
@@ -166,8 +166,8 @@ func benchModelCommand() *cobra.Command {
 		Short: "Measure how fast a language model reads and writes",
 		Args:  cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if prompt < 1 || decode < 0 {
-				return cli.Usagef("--prompt-tokens from 1 and --decode-tokens from 0 are right")
+			if prompt < 1 || decode < 0 || prompt > maxContext || decode > maxContext-prompt {
+				return cli.Usagef("--prompt-tokens %d, --decode-tokens %d: at least 1 and 0, and %d in all at most, are right", prompt, decode, maxContext)
 			}
 			if f.context == 0 {
 				f.context = prompt + decode
@@ -203,6 +203,7 @@ func benchModelCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	f.AddProfile(cmd)
 	cmd.Flags().IntVar(&prompt, "prompt-tokens", 512, "tokens that are read at once")
 	cmd.Flags().IntVar(&decode, "decode-tokens", 64, "tokens that are written one by one")
 	return cmd

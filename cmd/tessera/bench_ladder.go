@@ -48,7 +48,7 @@ vectors), simd (the widest vectors), packed, tiled (packed by tiles that caches 
 		Example: "  tessera bench ladder --size 512x512x512\n  tessera bench ladder --stage tiled,engine --json",
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sizes, err := cli.ParseSizes(size)
+			sizes, err := cli.ParseSizes("size", size)
 			if err != nil {
 				return err
 			}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,20 +66,27 @@ the arena for activations and the least that liveness allows.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rounds < 1 || tokens < 1 || rounds > 1e6 || tokens > 1<<20 {
-				return cli.Usagef("--rounds %d, --tokens %d: at least 1 is right", rounds, tokens)
+				return cli.Usagef("--rounds %d, --tokens %d: 1 to 1000000 and 1 to %d are right", rounds, tokens, 1<<20)
+			}
+			if err := o.CheckThreads(); err != nil {
+				return err
 			}
 			if len(models) == 0 {
 				models = []string{""}
 			}
-			out := cmd.OutOrStdout()
-			if !o.JSON {
-				fmt.Fprintln(out, "| model | work | without | changes | time | ratio | results | activations | lower bound |\n|---|---|---|---|---|---|---|---|---|")
+			given, err := shapesOf(models, shapes)
+			if err != nil {
+				return err
 			}
-			for _, model := range models {
+			out := cmd.OutOrStdout()
+			for i, model := range models {
 				o.Model = model
-				rows, err := measurePasses(cmd.Context(), o, shapes, each, rounds, tokens)
+				rows, err := measurePasses(cmd.Context(), o, given, each, rounds, tokens)
 				if err != nil {
 					return fmt.Errorf("%s: %w", model, err)
+				}
+				if i == 0 && !o.JSON {
+					fmt.Fprintln(out, "| model | work | without | changes | time | ratio | results | activations | lower bound |\n|---|---|---|---|---|---|---|---|---|")
 				}
 				for _, r := range rows {
 					if o.JSON {
@@ -106,11 +113,43 @@ the arena for activations and the least that liveness allows.`,
 	return cmd
 }
 
+// shapesOf reads the shapes that are given for inputs of the models. Each name must be that of an input of one of them.
+func shapesOf(models, shapes []string) (map[string][]int, error) {
+	given, err := parseShapes(shapes)
+	if err != nil {
+		return nil, err
+	}
+	var inputs []onnx.ValueInfo
+	for _, model := range models {
+		if model == "" {
+			continue
+		}
+		if !isONNX(model) {
+			if _, err := os.Stat(model); err != nil { // said before others are measured
+				return nil, err
+			}
+			continue
+		}
+		m, err := onnx.Open(model)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, m.Inputs()...)
+		if err := m.Close(); err != nil {
+			return nil, err
+		}
+	}
+	if len(given) > 0 && len(inputs) == 0 {
+		return nil, errNoShape
+	}
+	return given, checkShapes(inputs, given)
+}
+
 // reopen is how often a model is opened anew in each way: where its memory lies may weigh as much as a pass.
 const reopen = 5
 
 // measurePasses measures one model.
-func measurePasses(ctx context.Context, o cli.Options, shapes []string, each bool, rounds, tokens int) ([]passRow, error) {
+func measurePasses(ctx context.Context, o cli.Options, shapes map[string][]int, each bool, rounds, tokens int) ([]passRow, error) {
 	name := "tolstoy-3m (embedded)"
 	if o.Model != "" {
 		name = filepath.Base(o.Model)
@@ -232,8 +271,8 @@ func agreement(a, b *work) string {
 	return fmt.Sprintf("within %.0e", off/max(most, 1e-300))
 }
 
-func openSubject(ctx context.Context, o cli.Options, shapes []string, tokens int) (*subject, error) {
-	if strings.EqualFold(filepath.Ext(o.Model), ".onnx") {
+func openSubject(ctx context.Context, o cli.Options, shapes map[string][]int, tokens int) (*subject, error) {
+	if isONNX(o.Model) {
 		return onnxSubject(ctx, &o, shapes)
 	}
 	f := llmFlags{Options: o, cache: "f32"}
@@ -321,11 +360,7 @@ func largest(logits []float32) int32 {
 	return int32(best)
 }
 
-func onnxSubject(ctx context.Context, o *cli.Options, shapes []string) (*subject, error) {
-	given, err := parseShapes(shapes)
-	if err != nil {
-		return nil, err
-	}
+func onnxSubject(ctx context.Context, o *cli.Options, given map[string][]int) (*subject, error) {
 	session, done, err := openONNX(ctx, o, nil)
 	if err != nil {
 		return nil, err

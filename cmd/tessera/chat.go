@@ -69,7 +69,7 @@ said stays part of the conversation. A line that ends in a backslash goes on in 
 				return err
 			}
 			if n < 0 {
-				return cli.Usagef("-n %d: a number from 0 is right", n)
+				return cli.Usagef("--tokens %d: a number from 0 is right", n)
 			}
 			jinja := ""
 			if template != "" {
@@ -116,6 +116,7 @@ said stays part of the conversation. A line that ends in a backslash goes on in 
 		},
 	}
 	f.add(cmd)
+	f.AddProfile(cmd)
 	s.add(cmd)
 	cmd.Flags().IntVarP(&n, "tokens", "n", 512, "tokens of an answer at most; 0 means as many as the context holds")
 	cmd.Flags().StringVar(&system, "system", "", "system message: what the model is told about itself")

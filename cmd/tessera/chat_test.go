@@ -85,7 +85,7 @@ func TestChatMistakes(t *testing.T) {
 		code  int
 		text  string
 	}{
-		{"", []string{"-n", "-1"}, 2, "-n"},
+		{"", []string{"-n", "-1"}, 2, "--tokens"},
 		{"", []string{"--logit-bias", "1024=1"}, 2, "1024 tokens"},
 		{"", []string{"--template", "none.jinja"}, 1, "none.jinja"},
 		{"Hello?\n", []string{"--template", write("bad.jinja", "{% for")}, 1, "chat template"},

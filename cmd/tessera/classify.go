@@ -68,16 +68,12 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 					return err
 				}
 			}
-			list, closeAll, err := o.OpenBackends()
+			g, closeAll, err := o.Open()
 			if err != nil {
 				return err
 			}
 			defer closeAll()
-			g, err := o.GraphOptions(list)
-			if err != nil {
-				return err
-			}
-			options.Backends, options.Strict, options.MaxMemory, options.Profile = list, o.Strict, g.MaxMemory, g.Profile
+			options.Backends, options.Strict, options.MaxMemory, options.Profile, options.DisablePasses = g.Backends, g.Strict, g.MaxMemory, g.Profile, g.DisablePasses
 			var c *cnn.Classifier
 			if o.Model == "" {
 				c, err = cnn.Digits(cmd.Context(), options)
@@ -134,6 +130,7 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 		},
 	}
 	o.AddModel(cmd, "ONNX classifier; without it the embedded one tells digits")
+	o.AddProfile(cmd)
 	f := cmd.Flags()
 	f.StringVar(&labels, "labels", "", "`FILE` with the name of a class a line")
 	f.Float32Var(&scale, "scale", 0, "pixel values 0 to 255 are multiplied by it")
@@ -158,7 +155,7 @@ func printResult(out *bufio.Writer, o *cli.Options, file string, index, of int, 
 	return err
 }
 
-// channels reads one number, or one for each of three channels.
+// channels reads one number, or one for each channel.
 func channels(flag, text string) ([]float32, error) {
 	if text == "" {
 		return nil, nil
@@ -170,6 +167,9 @@ func channels(flag, text string) ([]float32, error) {
 			return nil, cli.Usagef("%s %q: a number, or one a channel separated by commas, is right", flag, text)
 		}
 		list = append(list, float32(v))
+	}
+	if n := len(list); n == 2 || n > 4 { // how many channels there are, the model says
+		return nil, cli.Usagef("%s %q: %d numbers; one, or one for each of 3 or 4 channels, is right", flag, text, n)
 	}
 	return list, nil
 }

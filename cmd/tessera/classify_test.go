@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/internal/shared"
 )
 
@@ -82,4 +83,18 @@ func TestClassifyMistakes(t *testing.T) {
 		_, _, err := call(t, c.args...)
 		require.Equal(t, c.code, cli.ExitCode(err), "%v: %v", c.args, err)
 	}
+}
+
+func TestClassifyWithoutPasses(t *testing.T) {
+	nodes := func(args ...string) (n int64) {
+		_, report, err := call(t, append([]string{"classify", one(t), "--json", "--report"}, args...)...)
+		require.NoError(t, err)
+		var r graph.Report
+		require.NoError(t, json.Unmarshal([]byte(report), &r))
+		for _, b := range r.Backends {
+			n += b.Nodes
+		}
+		return n
+	}
+	require.Greater(t, nodes("--disable-pass", "all"), nodes())
 }

@@ -100,6 +100,7 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 		},
 	}
 	f.add(cmd)
+	f.AddProfile(cmd)
 	cmd.Flags().StringVar(&pooling, "pooling", "", "how the vectors of the tokens become one: mean, cls (the first), last; empty means as the model says")
 	cmd.Flags().BoolVar(&o.Normalize, "normalize", false, "scale vectors to length 1, so that their products are cosines")
 	return cmd
@@ -109,17 +110,16 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 // report writes the profile and the trace that were asked for.
 func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, string) ([]float32, []int32, error), report func(io.Writer) error, closeModel func(), err error) {
 	if info, err := os.Stat(f.Model); f.Model != "" && err == nil && info.IsDir() && !exists(filepath.Join(f.Model, "config.json")) && exists(filepath.Join(f.Model, "vocab.json")) {
-		if o.Pooling != llm.PoolNone {
-			return nil, nil, nil, cli.Usagef("--pooling: the Universal Sentence Encoder has its own")
+		for _, flag := range []string{"pooling", "profile", "trace", "strict", "max-memory", "disable-pass", "context", "cache", "cache-type"} {
+			if f.cmd.Flags().Changed(flag) {
+				return nil, nil, nil, cli.Usagef("--%s has no meaning for the Universal Sentence Encoder", flag)
+			}
 		}
-		if f.Profile || f.Trace != "" {
-			return nil, nil, nil, errNoProfile
-		}
-		list, closeAll, err := f.OpenBackends()
+		g, closeAll, err := f.Open()
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		m, err := use.Open(f.Model, list...)
+		m, err := use.Open(f.Model, g.Backends...)
 		if err != nil {
 			closeAll()
 			return nil, nil, nil, err
@@ -133,13 +133,11 @@ func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, 
 	}
 	if m.Config.Causal && (f.Profile || f.Trace != "") { // each text has a session of its own
 		m.close()
-		return nil, nil, nil, errNoProfile
+		return nil, nil, nil, cli.Usagef("--profile and --trace: embed has them for BERT-style encoders only")
 	}
 	embed = func(ctx context.Context, text string) ([]float32, []int32, error) { return m.Embed(ctx, text, o) }
 	return embed, func(w io.Writer) error { _, err := m.report(w); return err }, m.close, nil
 }
-
-var errNoProfile = cli.Usagef("--profile and --trace: embed has them for BERT-style encoders only")
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

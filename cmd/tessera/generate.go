@@ -49,8 +49,16 @@ func (s *samplingFlags) options() (sample.Options, error) {
 		}
 		o.Bias[int32(n)] = v
 	}
-	if err := o.Check(); err != nil {
-		return *o, &cli.UsageError{Err: err}
+	for _, one := range []struct {
+		flag string
+		only sample.Options
+	}{
+		{"temp", sample.Options{Temperature: o.Temperature}}, {"top-k", sample.Options{TopK: o.TopK}}, {"top-p", sample.Options{TopP: o.TopP}}, {"min-p", sample.Options{MinP: o.MinP}},
+		{"repeat-penalty", sample.Options{Repetition: o.Repetition}}, {"presence-penalty", sample.Options{Presence: o.Presence}}, {"frequency-penalty", sample.Options{Frequency: o.Frequency}},
+	} {
+		if err := one.only.Check(); err != nil {
+			return *o, cli.Usagef("--%s: %w", one.flag, err)
+		}
 	}
 	return *o, nil
 }
@@ -100,7 +108,7 @@ func generateCommand() *cobra.Command {
 				return err
 			}
 			if n < 0 {
-				return cli.Usagef("-n %d: a number from 0 is right", n)
+				return cli.Usagef("--tokens %d: a number from 0 is right", n)
 			}
 			o := llm.GenerateOptions{MaxTokens: n, Sampling: sampling, Stop: s.stop, Stats: &llm.Stats{}}
 			switch overflow {
@@ -160,6 +168,7 @@ func generateCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	f.AddProfile(cmd)
 	s.add(cmd)
 	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue")
 	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most")

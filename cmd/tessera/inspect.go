@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -100,16 +99,24 @@ func inspectCommand() *cobra.Command {
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
+				if f.Model != "" && f.Model != args[0] {
+					return cli.Usagef("--model %s: the model is given as %s already", f.Model, args[0])
+				}
 				f.Model = args[0]
 			}
 			var in *inspection
 			var exe *graph.Executable
 			var done func()
 			var err error
-			if strings.EqualFold(filepath.Ext(f.Model), ".onnx") {
+			if isONNX(f.Model) {
+				for _, flag := range []string{"context", "cache-type", "cache"} {
+					if cmd.Flags().Changed(flag) {
+						return cli.Usagef("--%s: only language models have keys and values, or a cache of weights", flag)
+					}
+				}
 				in, exe, done, err = inspectONNX(cmd.Context(), &f, inputs)
 			} else if len(inputs) > 0 {
-				return cli.Usagef("--shape: only ONNX models have inputs of open shape")
+				return errNoShape
 			} else {
 				in, exe, done, err = inspectLLM(&f)
 			}
@@ -212,7 +219,7 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	s, done, err := openONNX(ctx, &f.Options, func(m *onnx.Model) error { return checkShapes(m, given) })
+	s, done, err := openONNX(ctx, &f.Options, func(m *onnx.Model) error { return checkShapes(m.Inputs(), given) })
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -243,11 +250,17 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 	return in, s.Executable(), done, nil
 }
 
+// errNoShape is for --shape beside language models.
+var errNoShape = cli.Usagef("--shape: only ONNX models have inputs of open shape")
+
 // parseShapes reads NAME=AxBxC.
 func parseShapes(texts []string) (map[string][]int, error) {
 	given := map[string][]int{}
 	for _, text := range texts {
 		name, dims, _ := strings.Cut(text, "=")
+		if _, twice := given[name]; twice {
+			return nil, cli.Usagef("--shape %q is given twice", name)
+		}
 		var shape []int
 		for _, d := range strings.Split(dims, "x") {
 			n, err := strconv.Atoi(d)
@@ -261,17 +274,33 @@ func parseShapes(texts []string) (map[string][]int, error) {
 	return given, nil
 }
 
-// checkShapes returns an error for shapes of inputs that the model does not have.
-func checkShapes(m *onnx.Model, given map[string][]int) error {
+// checkShapes returns an error for shapes of inputs that are not there, and for those that the declared types do not allow.
+func checkShapes(inputs []onnx.ValueInfo, given map[string][]int) error {
 	var names []string
 	known := map[string]bool{}
-	for _, v := range m.Inputs() {
+	for _, v := range inputs {
 		known[v.Name] = true
 		names = append(names, strconv.Quote(v.Name))
+		shape, ok := given[v.Name]
+		if !ok || v.Type == nil {
+			continue
+		}
+		if t := v.Type; t.HasShape {
+			fits := len(shape) == len(t.Dims)
+			for i := 0; fits && i < len(shape); i++ {
+				fits = t.Dims[i].Size < 0 || t.Dims[i].Size == shape[i]
+			}
+			if !fits {
+				return cli.Usagef("--shape %s: %v does not fit, the input is %v", v.Name, shape, t)
+			}
+		}
+		if _, err := tensor.CheckDims(v.Type.Elem.DType(), shape); err != nil {
+			return cli.Usagef("--shape %s: %w", v.Name, err)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !known[name] {
-			return cli.Usagef("--shape %q: the model has %s", name, strings.Join(names, ", "))
+			return cli.Usagef("--shape %q: there are the inputs %s", name, strings.Join(names, ", "))
 		}
 	}
 	return nil
@@ -302,15 +331,7 @@ func inputSpec(v onnx.ValueInfo, given []int) (tensor.Spec, error) {
 
 func writeDOT(name string, exe *graph.Executable) error {
 	for suffix, write := range map[string]func(io.Writer) error{".before.dot": exe.SourceDOT, ".after.dot": exe.DOT} {
-		file, err := os.Create(name + suffix)
-		if err != nil {
-			return err
-		}
-		if err := write(file); err != nil {
-			file.Close()
-			return err
-		}
-		if err := file.Close(); err != nil {
+		if err := cli.WriteFile(name+suffix, write); err != nil {
 			return err
 		}
 	}

@@ -43,8 +43,8 @@ func TestInspectShapes(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{model, "--shape", "right=1x2x3"}, 2, `--shape "right": the model has "left"`},
-		{[]string{model, "--shape", "w=3x4"}, 2, `--shape "w": the model has "left"`},
+		{[]string{model, "--shape", "right=1x2x3"}, 2, `--shape "right": there are the inputs "left"`},
+		{[]string{model, "--shape", "w=3x4"}, 2, `--shape "w": there are the inputs "left"`},
 		{[]string{"--shape", "left=1x2x3"}, 2, "--shape: only ONNX"},
 		{[]string{model}, 1, `input "left" is float[rows 2 ?]: give --shape left=AxBxC (with 1 for each open size: `},
 	} {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,43 +51,39 @@ func (f *llmFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 }
 
+// maxContext bounds --context.
+const maxContext = 1 << 24
+
+// checkContext returns an error for a number of positions that makes no sense.
+func checkContext(n int) error {
+	if n < 0 || n > maxContext {
+		return cli.Usagef("--context %d: a number from 0 to %d is right", n, maxContext)
+	}
+	return nil
+}
+
 // open opens the model that the flags name.
 func (f *llmFlags) open() (*languageModel, error) {
-	const most = 1 << 24
-	if f.context < 0 || f.context > most {
-		return nil, cli.Usagef("--context %d: a number from 0 to %d is right", f.context, most)
+	if err := checkContext(f.context); err != nil {
+		return nil, err
 	}
 	if f.packed == besideModel && f.Model == "" {
 		return nil, cli.Usagef("--cache: the embedded model has no file to keep it beside; --cache=FILE is right")
-	}
-	if f.Trace != "" { // what cannot be written is said before the work, not after it
-		file, err := os.Create(f.Trace)
-		if err != nil {
-			return nil, err
-		}
-		if err := file.Close(); err != nil {
-			return nil, err
-		}
 	}
 	cache, err := tensor.ParseDType(f.cache)
 	if err != nil || !slices.Contains(llm.CacheTypes(), cache) {
 		return nil, cli.Usagef("--cache-type %s: one of %v is right", f.cache, llm.CacheTypes())
 	}
-	list, closeAll, err := f.OpenBackends()
+	options, closeAll, err := f.Open()
 	if err != nil {
-		return nil, err
-	}
-	options, err := f.GraphOptions(list)
-	if err != nil {
-		closeAll()
 		return nil, err
 	}
 	if f.packed == besideModel {
 		f.packed = llm.WeightCachePath(f.Model)
 	}
 	bar := cli.NewProgress("load")
-	o := llm.Options{Backends: list, Context: f.context, CacheType: cache, WeightCache: f.packed, Progress: bar.Set, Graph: options}
-	m := &languageModel{name: "tolstoy-3m (embedded)", backend: list[0].Name(), options: &f.Options}
+	o := llm.Options{Backends: options.Backends, Context: f.context, CacheType: cache, WeightCache: f.packed, Progress: bar.Set, Graph: options}
+	m := &languageModel{name: "tolstoy-3m (embedded)", backend: options.Backends[0].Name(), options: &f.Options}
 	if f.Model == "" {
 		m.Model, err = llm.Parse(tolstoy.GGUF(), o)
 	} else {
@@ -150,11 +145,7 @@ func writeProfile(o *cli.Options, exe *graph.Executable, stderr io.Writer) error
 	if o.Trace == "" {
 		return nil
 	}
-	f, err := os.Create(o.Trace)
-	if err != nil {
-		return err
-	}
-	return errors.Join(exe.WriteTrace(f), f.Close())
+	return cli.WriteFile(o.Trace, exe.WriteTrace)
 }
 
 // printProfile prints the sums by operation and by layer, and the longest nodes.

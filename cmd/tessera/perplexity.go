@@ -10,6 +10,8 @@ import (
 	"github.com/tessera-go/tessera/models/tokenizer"
 )
 
+var errOneToken = cli.Usagef("--context 1: a window of one token has nothing to score")
+
 func perplexityCommand() *cobra.Command {
 	var (
 		f    llmFlags
@@ -26,7 +28,7 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 				return cli.Usagef("--file is missing: the text to score")
 			}
 			if f.context == 1 {
-				return cli.Usagef("--context 1: a window of one token has nothing to score")
+				return errOneToken
 			}
 			text, err := os.ReadFile(file)
 			if err != nil {
@@ -59,6 +61,7 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 		},
 	}
 	f.add(cmd)
+	f.AddProfile(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "`TEXT` file to score")
 	return cmd
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,13 +23,8 @@ import (
 // openONNX opens the ONNX file and the backends that the flags name. What check, if there is one, finds wrong with the model ends it
 // before anything is prepared.
 func openONNX(ctx context.Context, o *cli.Options, check func(*onnx.Model) error) (*onnx.Session, func(), error) {
-	list, closeAll, err := o.OpenBackends()
+	g, closeAll, err := o.Open()
 	if err != nil {
-		return nil, nil, err
-	}
-	g, err := o.GraphOptions(list)
-	if err != nil {
-		closeAll()
 		return nil, nil, err
 	}
 	m, err := onnx.Open(o.Model)
@@ -44,7 +39,7 @@ func openONNX(ctx context.Context, o *cli.Options, check func(*onnx.Model) error
 			return nil, nil, err
 		}
 	}
-	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: list, Strict: o.Strict, MaxMemory: g.MaxMemory, Profile: g.Profile, DisablePasses: g.DisablePasses})
+	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: g.Backends, Strict: g.Strict, MaxMemory: g.MaxMemory, Profile: g.Profile, DisablePasses: g.DisablePasses})
 	if err != nil {
 		_ = m.Close()
 		closeAll()
@@ -56,6 +51,9 @@ func openONNX(ctx context.Context, o *cli.Options, check func(*onnx.Model) error
 		closeAll()
 	}, nil
 }
+
+// isONNX tells ONNX models from language models.
+func isONNX(path string) bool { return strings.EqualFold(filepath.Ext(path), ".onnx") }
 
 type runOutput struct {
 	Shape []int  `json:"shape"`
@@ -75,7 +73,7 @@ func runCommand() *cobra.Command {
 		Args:  cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Model == "" || folder == "" {
-				return cli.Usagef("--model and --output are needed")
+				return cli.Usagef("--model FILE and --output DIR are needed")
 			}
 			in := map[string]onnx.Value{}
 			for _, text := range inputs {
@@ -137,6 +135,7 @@ func runCommand() *cobra.Command {
 		},
 	}
 	o.AddModel(cmd, "ONNX file")
+	o.AddProfile(cmd)
 	cmd.Flags().StringArrayVar(&inputs, "input", nil, "`NAME=FILE.npy` (may be repeated)")
 	cmd.Flags().StringVarP(&folder, "output", "o", "", "`DIR` for the outputs, NAME.npy each")
 	return cmd
@@ -236,9 +235,7 @@ func writeNPY(path string, t tensor.Tensor) error {
 	if !t.IsContiguous() {
 		t = t.Clone()
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(npy.Write(f, &npy.Array{Descr: name, Shape: t.Shape(), Data: t.Raw()}), f.Close())
+	return cli.WriteFile(path, func(w io.Writer) error {
+		return npy.Write(w, &npy.Array{Descr: name, Shape: t.Shape(), Data: t.Raw()})
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/models/cnn"
@@ -35,7 +36,7 @@ func benchSwapCommand() *cobra.Command {
 	var (
 		o                    cli.Options
 		text, images, labels string
-		models, backends     []string
+		models, specs        []string
 		limit, context       int
 	)
 	cmd := &cobra.Command{
@@ -47,24 +48,24 @@ is compared with the CPU's by the cosine. The table says how well results agree,
 accelerator, and what it would have taken there: simulated.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if text == "" && images == "" {
-				return cli.Usagef("--text or --images is missing: what the models read")
+			if err := checkSwap(&o, text, images, labels, models, specs, limit, context); err != nil {
+				return err
 			}
 			var rows []swapRow
 			vectors := map[string][][]float32{}
 			for _, model := range append([]string{""}, models...) {
-				for _, backend := range backends {
+				for _, backend := range specs {
 					o.Backend = backend
 					o.Model = model
 					var row *swapRow
 					var err error
-					if !strings.EqualFold(filepath.Ext(model), ".onnx") && text != "" {
+					if !isONNX(model) && text != "" {
 						if row, err = swapText(cmd.Context(), o, text, limit, context, vectors); err != nil {
 							return fmt.Errorf("%s: %w", backend, err)
 						}
 						rows = append(rows, *row)
 					}
-					if (model == "" || strings.EqualFold(filepath.Ext(model), ".onnx")) && images != "" {
+					if (model == "" || isONNX(model)) && images != "" {
 						if row, err = swapImages(cmd.Context(), o, images, labels); err != nil {
 							return fmt.Errorf("%s: %w", backend, err)
 						}
@@ -100,9 +101,49 @@ accelerator, and what it would have taken there: simulated.`,
 	f.StringVar(&images, "images", "", "IDX `FILE` of pictures that classifiers read")
 	f.StringVar(&labels, "labels", "", "IDX `FILE` of their labels")
 	f.StringArrayVarP(&models, "model", "m", nil, "another model (may be repeated)")
-	f.StringSliceVar(&backends, "backends", []string{"cpu", "xdna", "xdna2", "aie"}, "backends to compare; with options, repeat the flag")
+	f.StringSliceVar(&specs, "backends", []string{"cpu", "xdna", "xdna2", "aie"}, "backends to compare; with options, repeat the flag")
 	o.AddThreads(cmd)
 	return cmd
+}
+
+// checkSwap finds what would end the work after minutes.
+func checkSwap(o *cli.Options, text, images, labels string, models, specs []string, limit, context int) error {
+	switch {
+	case text == "" && images == "":
+		return cli.Usagef("--text or --images is missing: what the models read")
+	case (images == "") != (labels == ""):
+		return cli.Usagef("--images and --labels belong together")
+	case limit < 0:
+		return cli.Usagef("--limit %d: 0, for the whole text, or a number of bytes is right", limit)
+	case context == 1:
+		return errOneToken
+	case len(specs) == 0:
+		return cli.Usagef("--backends is empty: one of %s at least is right", strings.Join(backends.Names(), ", "))
+	}
+	if err := checkContext(context); err != nil {
+		return err
+	}
+	if err := o.CheckThreads(); err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		b, err := backends.Open(spec)
+		if err != nil {
+			return fmt.Errorf("--backends %s: %w", spec, err)
+		}
+		if err := b.Close(); err != nil {
+			return err
+		}
+	}
+	for _, file := range append([]string{text, images, labels}, models...) {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *swapRow) fill(backend string, report graph.Report) {
@@ -240,12 +281,12 @@ func swapImages(ctx context.Context, o cli.Options, images, labels string) (*swa
 	if len(truth) != len(pictures) {
 		return nil, fmt.Errorf("%d labels for %d pictures", len(truth), len(pictures))
 	}
-	list, closeAll, err := o.OpenBackends()
+	g, closeAll, err := o.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll()
-	options := cnn.Options{Backends: list, Batch: 250}
+	options := cnn.Options{Backends: g.Backends, Batch: 250}
 	name := "digit CNN (embedded)"
 	var c *cnn.Classifier
 	if o.Model == "" {

@@ -37,6 +37,8 @@ type Options struct {
 	Strict    bool
 	MaxMemory int64
 	Profile   bool
+	// DisablePasses names passes over the graph to leave out.
+	DisablePasses []string
 }
 
 // Classifier is a model whose input is pictures and whose output is a score for each class. One goroutine at a time uses it.
@@ -102,7 +104,7 @@ func New(ctx context.Context, m *onnx.Model, o Options) (*Classifier, error) {
 	if o.Batch <= 0 {
 		o.Batch = 32
 	}
-	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: o.Backends, Strict: o.Strict, MaxMemory: o.MaxMemory, Profile: o.Profile})
+	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: o.Backends, Strict: o.Strict, MaxMemory: o.MaxMemory, Profile: o.Profile, DisablePasses: o.DisablePasses})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tessera-go/tessera/backends/aie/core"
 	"github.com/tessera-go/tessera/backends/aie/device"
@@ -44,6 +45,8 @@ type flags struct {
 	mb, nb, kb               int
 	streamWeights            bool
 	json                     bool
+
+	blocks *pflag.FlagSet // those that narrow the search
 }
 
 func (f *flags) add(cmd *cobra.Command) {
@@ -52,6 +55,8 @@ func (f *flags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.dtype, "dtype", "int16", "type of the operands: int16, int8, fp32")
 	fl.StringVar(&f.out, "out", "", "type of the results: s32, s16, s8 (integers), f32 (default: s32, or s16 for the paper's design; f32 for fp32)")
 	fl.StringVar(&f.design, "design", "best", "best, or paper (the seed's five loops)")
+	f.blocks = pflag.NewFlagSet("", pflag.ContinueOnError)
+	fl = f.blocks
 	fl.IntVar(&f.tiles, "tiles", 0, "cores at most; 0 means all (paper: one)")
 	fl.Float64Var(&f.clock, "clock", 0, "clock of the array in `GHz`; 0 means 1.25")
 	fl.IntVar(&f.mc, "mc", 0, "m_c of the paper: channels that use one copy of B_r (0: what the FPGA RAM holds)")
@@ -63,7 +68,8 @@ func (f *flags) add(cmd *cobra.Command) {
 	fl.IntVar(&f.mb, "mb", 0, "channels of a tile's block (0: search)")
 	fl.IntVar(&f.nb, "nb", 0, "activation rows of a tile's block (0: search)")
 	fl.BoolVar(&f.streamWeights, "stream-weights", false, "keep the weights in DDR, to see what that costs")
-	fl.BoolVar(&f.json, "json", false, "print one JSON document (or one a line) and nothing else")
+	cmd.Flags().AddFlagSet(f.blocks)
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON document (or one a line) and nothing else")
 }
 
 // plans plans every size of --size.
@@ -71,7 +77,7 @@ func (f *flags) plans() ([]cli.Size, []*plan.Plan, error) {
 	if f.size == "" {
 		return nil, nil, cli.Usagef("--size is missing: MxNxK is right, for example 1024x1024x1024")
 	}
-	sizes, err := cli.ParseSizes(f.size)
+	sizes, err := cli.ParseSizes("size", f.size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,9 +121,16 @@ func (f *flags) plan(s cli.Size) (*plan.Plan, error) {
 			return nil, cli.Usagef("--out: %w", err)
 		}
 	}
+	if err := typ.CheckOut(out); err != nil {
+		return nil, cli.Usagef("--out: %w", err)
+	}
 	o := plan.Options{Design: design, Tiles: f.tiles, ClockHz: f.clock * 1e9, MC: f.mc, NC: f.nc, KC: f.kc, KB: f.kc, Rows: f.rows, Chain: f.chain, Groups: f.groups,
 		MB: f.mb, NB: f.nb, StreamWeights: f.streamWeights}
-	return plan.New(&device.VC1902, plan.Problem{M: s.N, N: s.M, K: s.K, Type: typ, Out: out}, o)
+	p, err := plan.New(&device.VC1902, plan.Problem{M: s.N, N: s.M, K: s.K, Type: typ, Out: out}, o)
+	if given := cli.Given(f.blocks); err != nil && given != "" {
+		return nil, cli.Usagef("%s: %w", given, err)
+	}
+	return p, err
 }
 
 // sizeOf is a size in JSON.

@@ -60,7 +60,7 @@ func planCommand() *cobra.Command {
 				if len(plans) != 1 {
 					return cli.Usagef("--svg draws one plan; --size %q has %d", f.size, len(plans))
 				}
-				if err := writeFile(svg, plans[0].WriteSVG); err != nil {
+				if err := cli.WriteFile(svg, plans[0].WriteSVG); err != nil {
 					return err
 				}
 			}

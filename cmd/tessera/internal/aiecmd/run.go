@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,7 +97,7 @@ func (f *runFlags) run(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	if f.registers != "" {
-		if err := writeFile(f.registers, func(w io.Writer) error { _, err := pr.Regs.WriteTo(w); return err }); err != nil {
+		if err := cli.WriteFile(f.registers, func(w io.Writer) error { _, err := pr.Regs.WriteTo(w); return err }); err != nil {
 			return err
 		}
 	}
@@ -308,16 +307,4 @@ func (j *verifyJob) sum(a, w []byte) int64 {
 		}
 	}
 	return core.SRS(core.Wrap48(s), 0, core.Floor, false, width)
-}
-
-func writeFile(name string, write func(io.Writer) error) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := write(file); err != nil {
-		_ = file.Close()
-		return err
-	}
-	return file.Close()
 }

@@ -20,7 +20,7 @@ func traceCommand() *cobra.Command {
 		Args:  cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
-				return cli.Usagef("-o FILE is missing: the name of a .json or .svg file is right")
+				return cli.Usagef("--output is missing: the name of a .json or .svg file is right")
 			}
 			s, p, err := f.one()
 			if err != nil {
@@ -35,7 +35,7 @@ func traceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = writeFile(output, func(w io.Writer) error {
+			err = cli.WriteFile(output, func(w io.Writer) error {
 				if strings.HasSuffix(output, ".svg") {
 					return tr.WriteSVG(w, p.Device.ClockHz)
 				}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
@@ -53,6 +54,17 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// Given repeats the flags of a set that were given, as one types them.
+func Given(flags *pflag.FlagSet) string {
+	var words []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			words = append(words, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	return strings.Join(words, " ")
+}
+
 // Options are the flags that have the same name and meaning in every sub-command that runs a model.
 type Options struct {
 	Model     string
@@ -68,15 +80,20 @@ type Options struct {
 	NoPasses  []string
 }
 
-// AddModel adds the flags of a sub-command that runs a model.
+// AddModel adds the flags of a sub-command that opens a model.
 func (o *Options) AddModel(cmd *cobra.Command, what string) {
 	f := cmd.Flags()
 	f.StringVarP(&o.Model, "model", "m", "", what)
 	o.AddBackend(cmd)
 	f.BoolVar(&o.Strict, "strict", false, "a product that the backend refuses is an error, not a fallback to the CPU")
 	f.StringVar(&o.MaxMemory, "max-memory", "", "refuse to start if more memory is needed (for example 512MiB)")
-	f.BoolVar(&o.Profile, "profile", false, "print the time of each operation to standard error")
 	f.StringSliceVar(&o.NoPasses, "disable-pass", nil, "passes over the graph that are left out: "+strings.Join(graph.PassNames(), ", ")+", or all")
+}
+
+// AddProfile adds --profile and --trace, of a sub-command that runs a model.
+func (o *Options) AddProfile(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.Profile, "profile", false, "print the time of each operation to standard error")
 	f.StringVar(&o.Trace, "trace", "", "write a Chrome trace of the run to `FILE` (Perfetto opens it)")
 }
 
@@ -100,48 +117,83 @@ func (o *Options) AddJSON(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.JSON, "json", false, "print one JSON document (or one a line) and nothing else")
 }
 
-// OpenBackends opens the backend that the flags name and, behind it, the CPU. close closes both.
-func (o *Options) OpenBackends() (list []backends.Backend, closeAll func(), err error) {
+// Open checks the flags, opens the backend that they name and, behind it, the CPU, and returns the options of a graph for them. closeAll
+// closes the backends.
+func (o *Options) Open() (g graph.Options, closeAll func(), err error) {
+	if g, err = o.check(); err != nil {
+		return g, nil, err
+	}
 	closeAll = func() {
-		for _, b := range list {
+		for _, b := range g.Backends {
 			_ = b.Close()
 		}
 	}
-	if err := o.CheckThreads(); err != nil {
-		return nil, closeAll, err
+	if err = o.openBackends(&g); err != nil {
+		closeAll()
+		return g, nil, err
 	}
+	return g, closeAll, nil
+}
+
+// check returns what the flags say about a graph, or an error for the first whose value is wrong, but for those of the backend.
+func (o *Options) check() (g graph.Options, err error) {
+	if err := o.CheckThreads(); err != nil {
+		return g, err
+	}
+	limit, err := ParseBytes(o.MaxMemory)
+	if err != nil {
+		return g, Usagef("--max-memory: %w", err)
+	}
+	for _, name := range o.NoPasses {
+		if name != "all" && !slices.Contains(graph.PassNames(), name) {
+			return g, Usagef("--disable-pass %s: all, or of %s is right", name, strings.Join(graph.PassNames(), ", "))
+		}
+	}
+	if o.Trace != "" { // what cannot be written is said before the work, not after it
+		if err := WriteFile(o.Trace, func(io.Writer) error { return nil }); err != nil {
+			return g, err
+		}
+	}
+	return graph.Options{Strict: o.Strict, MaxMemory: limit, Profile: o.Profile || o.Trace != "", DisablePasses: o.NoPasses}, nil
+}
+
+// openBackends opens the backend of the flags and the CPU behind it.
+func (o *Options) openBackends(g *graph.Options) error {
 	threads := ""
 	if o.Threads > 0 {
 		threads = "threads=" + strconv.Itoa(o.Threads)
 	}
 	name, _, _ := strings.Cut(o.Backend, ":")
+	given := "--backend " + o.Backend
 	var overrides []string
 	if o.Precision != "" && name != "cpu" {
 		overrides = append(overrides, "precision="+o.Precision)
+		given += " --precision " + o.Precision
 	}
 	if o.Mode != "" {
 		overrides = append(overrides, "mode="+o.Mode)
+		given += " --mode " + o.Mode
 	}
 	if name == "cpu" {
 		overrides = append(overrides, threads)
 		if o.Precision != "" && o.Precision != "fp32" && o.Precision != "f32" {
-			return nil, closeAll, Usagef("--precision %s: the CPU computes in the precision of the model's file; quantize it instead", o.Precision)
+			return Usagef("--precision %s: the CPU computes in the precision of the model's file; quantize it instead", o.Precision)
 		}
 	}
 	first, err := backends.Open(o.Backend, overrides...)
 	if err != nil {
-		return nil, closeAll, err
+		return fmt.Errorf("%s: %w", given, err)
 	}
-	list = append(list, first)
-	if name != "cpu" {
-		host, err := backends.Open("cpu", threads)
-		if err != nil {
-			closeAll()
-			return nil, closeAll, err
-		}
-		list = append(list, host)
+	g.Backends = append(g.Backends, first)
+	if name == "cpu" {
+		return nil
 	}
-	return list, closeAll, nil
+	host, err := backends.Open("cpu", threads)
+	if err != nil {
+		return err
+	}
+	g.Backends = append(g.Backends, host)
+	return nil
 }
 
 // MaxThreads bounds --threads.
@@ -153,20 +205,6 @@ func (o *Options) CheckThreads() error {
 		return Usagef("--threads %d: a number from 0 to %d is right", o.Threads, MaxThreads)
 	}
 	return nil
-}
-
-// GraphOptions returns the options of a graph for the flags.
-func (o *Options) GraphOptions(list []backends.Backend) (graph.Options, error) {
-	limit, err := ParseBytes(o.MaxMemory)
-	if err != nil {
-		return graph.Options{}, Usagef("--max-memory: %w", err)
-	}
-	for _, name := range o.NoPasses {
-		if name != "all" && !slices.Contains(graph.PassNames(), name) {
-			return graph.Options{}, Usagef("--disable-pass %s: all, or of %s is right", name, strings.Join(graph.PassNames(), ", "))
-		}
-	}
-	return graph.Options{Backends: list, Strict: o.Strict, MaxMemory: limit, Profile: o.Profile || o.Trace != "", DisablePasses: o.NoPasses}, nil
 }
 
 // ParseBytes reads a size such as "1000", "64KiB", "1.5GiB" or "2GB"; empty is 0.
@@ -206,6 +244,15 @@ func FormatBytes(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
+// WriteFile creates a file, or empties the one that is there, and lets write fill it.
+func WriteFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 // PrintJSON writes one document on one line.

@@ -29,13 +29,14 @@ func TestParseBytes(t *testing.T) {
 }
 
 func TestParseSizes(t *testing.T) {
-	got, err := ParseSizes("1x2x3, 40x50x60")
+	got, err := ParseSizes("size", "1x2x3, 40x50x60")
 	require.NoError(t, err)
 	require.Equal(t, []Size{{1, 2, 3}, {40, 50, 60}}, got)
 	require.Equal(t, "1x2x3", got[0].String())
 	for _, bad := range []string{"", "1x2", "1x2x3x4", "ax2x3", "0x1x1", "1x1x99999999999", "-1x1x1"} {
-		_, err := ParseSizes(bad)
+		_, err := ParseSizes("sizes", bad)
 		require.Equal(t, 2, ExitCode(err), bad)
+		require.ErrorContains(t, err, "--sizes", bad)
 	}
 }
 

@@ -31,19 +31,19 @@ func (s Size) CheckMemory() error {
 	return nil
 }
 
-// ParseSizes reads "MxNxK[,MxNxK...]".
-func ParseSizes(text string) ([]Size, error) {
+// ParseSizes reads "MxNxK[,MxNxK...]", the value of a flag.
+func ParseSizes(flag, text string) ([]Size, error) {
 	var sizes []Size
 	for _, one := range strings.Split(text, ",") {
 		parts := strings.Split(strings.TrimSpace(one), "x")
 		if len(parts) != 3 {
-			return nil, Usagef("size %q: MxNxK is right, for example 1024x1024x1024", one)
+			return nil, Usagef("--%s %q: MxNxK is right, for example 1024x1024x1024", flag, one)
 		}
 		var v [3]int
 		for i, p := range parts {
 			n, err := strconv.Atoi(p)
 			if err != nil || n < 1 || n > MaxDim {
-				return nil, Usagef("size %q: %q is no number from 1 to %d", one, p, MaxDim)
+				return nil, Usagef("--%s %q: %q is no number from 1 to %d", flag, one, p, MaxDim)
 			}
 			v[i] = n
 		}

@@ -41,6 +41,9 @@ FILE - is standard input. Without --output the words go to standard output.`,
 			if asJSON && output == "" {
 				return cli.Usagef("--json prints a document on standard output: say with --output where the words go")
 			}
+			if dialect != "" && dialect != "0.1" && dialect != "1.0" {
+				return cli.Usagef("--dialect %q: 0.1 or 1.0 is right", dialect)
+			}
 			raw, err := readFile(cmd, args[0])
 			if err != nil {
 				return err
@@ -50,13 +53,10 @@ FILE - is standard input. Without --output the words go to standard output.`,
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			switch dialect {
-			case "":
 			case "0.1":
 				p.Head.Major, p.Head.Minor = 0, 1
 			case "1.0":
 				p.Head = p.Head.Optimised()
-			default:
-				return cli.Usagef("--dialect %q: 0.1 or 1.0 is right", dialect)
 			}
 			words, err := txn.EncodeBytes(p)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tessera-go/tessera/backends/xdna/plan"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
@@ -19,6 +20,8 @@ type designFlags struct {
 	device, dtype, layout, design, tile, schedule string
 	kmt, bands                                    int
 	doubleC, serial, resident, transposed         bool
+
+	shape *pflag.FlagSet // those that change the design
 }
 
 func (f *designFlags) add(cmd *cobra.Command) {
@@ -27,6 +30,8 @@ func (f *designFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.dtype, "dtype", "int8-int16", dtypeHelp)
 	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
 	fl.StringVar(&f.design, "design", "paper", "paper: the published design; best: the planner's, beyond the paper")
+	f.shape = pflag.NewFlagSet("", pflag.ContinueOnError)
+	fl = f.shape
 	fl.StringVar(&f.tile, "tile", "", "tile of a core, `m,k,n`; needs --kmt")
 	fl.IntVar(&f.kmt, "kmt", 0, "depth of a MemTile block, a multiple of the tile's k; 0 means the design's own")
 	fl.IntVar(&f.bands, "bands", 0, "bands that A arrives in (asymmetric tile buffering)")
@@ -35,6 +40,7 @@ func (f *designFlags) add(cmd *cobra.Command) {
 	fl.BoolVar(&f.transposed, "transposed", false, "A down the columns, B along the rows")
 	fl.BoolVar(&f.serial, "serial", false, "shim descriptors rewritten one product tile at a time")
 	fl.StringVar(&f.schedule, "schedule", "overlapped", "of the shim's descriptors: overlapped, pingpong, serial")
+	cmd.Flags().AddFlagSet(f.shape)
 }
 
 // machine and types of the flags.
@@ -102,7 +108,7 @@ func (f *designFlags) build() (*plan.Machine, plan.Design, error) {
 		return nil, plan.Design{}, cli.Usagef("--schedule %q: overlapped, pingpong or serial is right", f.schedule)
 	}
 	if err := d.Check(); err != nil {
-		return nil, plan.Design{}, cli.Usagef("%w", err)
+		return nil, plan.Design{}, cli.Usagef("%s: %w", cli.Given(f.shape), err)
 	}
 	return m, d, nil
 }
@@ -132,7 +138,7 @@ func oneSize(s string) (plan.Size, error) {
 	if s == "" {
 		return plan.Size{}, errNoSize
 	}
-	list, err := cli.ParseSizes(s)
+	list, err := cli.ParseSizes("size", s)
 	if err != nil {
 		return plan.Size{}, err
 	}

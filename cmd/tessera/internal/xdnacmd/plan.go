@@ -116,7 +116,7 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 	out := planResult{Device: m.Name, DType: t.String(), Layout: f.layout, Searched: []searched{}}
 	switch {
 	case f.sizes != "":
-		list, err := cli.ParseSizes(f.sizes)
+		list, err := cli.ParseSizes("sizes", f.sizes)
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (f *planFlags) writeDesign(d plan.Design) error {
 		return err
 	}
 	if f.manifest != "" {
-		if err := writeFile(f.manifest, func(w io.Writer) error {
+		if err := cli.WriteFile(f.manifest, func(w io.Writer) error {
 			enc := json.NewEncoder(w)
 			enc.SetIndent("", "  ")
 			return enc.Encode(xdna.Manifest(b))
@@ -248,5 +248,5 @@ func (f *planFlags) writeDesign(d plan.Design) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(f.config, func(w io.Writer) error { return txn.Format(w, cfg) })
+	return cli.WriteFile(f.config, func(w io.Writer) error { return txn.Format(w, cfg) })
 }

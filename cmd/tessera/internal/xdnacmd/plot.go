@@ -70,11 +70,11 @@ type sweepPoint struct {
 
 func (f *plotFlags) run(_ context.Context, w io.Writer) error {
 	if f.output == "" && !f.json {
-		return cli.Usagef("-o FILE or --json is needed")
+		return cli.Usagef("--output FILE or --json is needed")
 	}
 	if f.output != "" {
 		if _, err := chart.Format(f.output); err != nil {
-			return cli.Usagef("-o: %w", err)
+			return cli.Usagef("--output: %w", err)
 		}
 	}
 	if f.points < 1 || f.emulate < 0 {

@@ -100,19 +100,19 @@ func choice(flag, v string, allowed ...string) (int, error) {
 func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
 	dev, err := device.Lookup(f.device)
 	if err != nil {
-		return &cli.UsageError{Err: err}
+		return cli.Usagef("--device: %w", err)
 	}
 	types, err := device.ParseTypes(f.dtype)
 	if err != nil {
-		return &cli.UsageError{Err: err}
+		return cli.Usagef("--dtype: %w", err)
 	}
 	if _, err := dev.Mode(types); err != nil {
-		return &cli.UsageError{Err: err}
+		return cli.Usagef("--dtype: %w", err)
 	}
 	if f.size == "" {
 		return errNoSize
 	}
-	sizes, err := cli.ParseSizes(f.size)
+	sizes, err := cli.ParseSizes("size", f.size)
 	if err != nil {
 		return err
 	}

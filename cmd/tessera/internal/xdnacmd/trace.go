@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -76,8 +75,12 @@ func (f *traceFlags) run(ctx context.Context, w io.Writer) error {
 	chrome := ext == ".json"
 	if !chrome {
 		if _, err := chart.Format(f.output); err != nil {
-			return cli.Usagef("-o %s: .json, .svg or .png is right", f.output)
+			return cli.Usagef("--output %s: .json, .svg or .png is right", f.output)
 		}
+	}
+	const most = 1e12 // microseconds
+	if !(f.from == -1 || f.from >= 0 && f.from <= most) || !(f.length >= 0 && f.length <= most) {
+		return cli.Usagef("--from %g, --length %g: numbers from 0 to %g, and --from -1 for the middle, are right", f.from, f.length, most)
 	}
 	dev, err := device.Lookup(m.Name)
 	if err != nil {
@@ -98,7 +101,7 @@ func (f *traceFlags) run(ctx context.Context, w io.Writer) error {
 		out.Spans += len(l.Spans)
 	}
 	if chrome {
-		err = writeFile(f.output, rec.WriteChrome)
+		err = cli.WriteFile(f.output, rec.WriteChrome)
 	} else {
 		err = chart.Save(f.page(m, d, s, rec, st).Draw(), f.output)
 	}
@@ -137,18 +140,4 @@ func (f *traceFlags) page(m *plan.Machine, d plan.Design, s plan.Size, rec *time
 			length/m.Clock*1e6, (to-from)/m.Clock*1e3),
 		Note: "All cores, whole run: " + st.String() + ". Times are simulated.", Lanes: lanes, From: start, To: start + length, Clock: m.Clock,
 	}
-}
-
-// writeFile creates a file and lets f write it.
-func writeFile(name string, f func(io.Writer) error) (err error) {
-	out, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := out.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	return f(out)
 }

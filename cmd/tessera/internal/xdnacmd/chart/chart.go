@@ -7,7 +7,6 @@ import (
 	"image/color"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -18,6 +17,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 )
 
 // Colours: distinguishable for the colour-blind (Okabe and Ito) and readable on white.
@@ -60,21 +61,12 @@ type Picture struct {
 }
 
 // Save writes a picture to a file, format by extension.
-func Save(p Picture, file string) (err error) {
+func Save(p Picture, file string) error {
 	ext, err := Format(file)
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	return Write(p, ext, f)
+	return cli.WriteFile(file, func(w io.Writer) error { return Write(p, ext, w) })
 }
 
 // Write writes a picture in the format of an extension.
