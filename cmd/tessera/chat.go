@@ -59,7 +59,10 @@ said stays part of the conversation. A line that ends in a backslash goes on in 
   /retry     ask the last question again
   /clear     forget the conversation
   /history   print the conversation
-  /exit      leave, as Ctrl-D does`,
+  /exit      leave, as Ctrl-D does
+
+Any other line that begins with a slash, and a /retry before the first question, is refused, and the conversation goes on. If the
+lines come from a pipe or file, the exit status is 1 in the end.`,
 		Example: `  tessera chat --model model.gguf
   tessera chat --model model.gguf --system "Answer in one sentence." --history talk.json`,
 		Args: cli.Args(cobra.NoArgs),
@@ -147,6 +150,13 @@ func (c *conversation) talk(ctx context.Context, in *cli.LineReader) error {
 	}()
 	defer in.Restore()
 	question := ""
+	refused := 0 // commands of a pipe or file
+	end := func() error {
+		if refused > 0 {
+			return fmt.Errorf("refused commands: %d", refused)
+		}
+		return nil
+	}
 	for {
 		var t typed
 		next <- struct{}{}
@@ -166,7 +176,7 @@ func (c *conversation) talk(ctx context.Context, in *cli.LineReader) error {
 		}
 		if t.err != nil {
 			if errors.Is(t.err, io.EOF) {
-				return nil
+				return end()
 			}
 			return t.err
 		}
@@ -181,19 +191,28 @@ func (c *conversation) talk(ctx context.Context, in *cli.LineReader) error {
 			continue
 		}
 		leave, err := c.do(ctx, asked)
+		var command refusedCommand
 		switch {
 		case leave:
-			return nil
+			return end()
 		case err == nil:
+			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !in.Interactive(): // nobody is there who could ask in another way
+		case in.Interactive():
+		case errors.As(err, &command):
+			refused++
+		default: // nobody is there who could ask in another way
 			return err
-		default:
-			fmt.Fprintln(c.notes, "tessera:", printable(err.Error()))
 		}
+		fmt.Fprintln(c.notes, "tessera:", printable(err.Error()))
 	}
 }
+
+// refusedCommand is a line that looks like a command and cannot be followed. Nothing has changed.
+type refusedCommand string
+
+func (r refusedCommand) Error() string { return string(r) }
 
 // do follows a command or asks the model.
 func (c *conversation) do(ctx context.Context, line string) (leave bool, err error) {
@@ -216,7 +235,7 @@ func (c *conversation) do(ctx context.Context, line string) (leave bool, err err
 	case "/retry":
 		n := len(m)
 		if n < 2 || m[n-1].Role != "assistant" || m[n-2].Role != "user" {
-			return false, errors.New("nothing has been asked yet")
+			return false, refusedCommand("/retry: nothing has been asked yet")
 		}
 		c.options.Sampling.Seed++ // else the answer would be the same
 		c.chat.Messages = slices.Clone(m[:n-2])
@@ -226,7 +245,7 @@ func (c *conversation) do(ctx context.Context, line string) (leave bool, err err
 		}
 		return false, err
 	default:
-		return false, fmt.Errorf("%s: unknown command; /help prints those there are", line)
+		return false, refusedCommand(line + ": unknown command; /help prints those there are")
 	}
 	return false, nil
 }

@@ -92,8 +92,6 @@ func TestChatMistakes(t *testing.T) {
 		{"", []string{"--history", write("no.json", "{")}, 1, "not a conversation"},
 		{"", []string{"--history", write("role.json", `[{"role":"user","content":"a"},{"role":"system","content":"b"}]`)}, 1, `message 1 has the role "system"`},
 		{"Hello?\n", []string{"--history", filepath.Join(dir, "none", "talk.json"), "-n", "1"}, 1, "none"},
-		{"/retry\n", nil, 1, "nothing has been asked"},
-		{"/sing\n", nil, 1, "/sing"},
 		{strings.Repeat("long ", 300) + "\nnever asked\n", nil, 1, "do not fit the context of 256"},
 	} {
 		out, _, err := typed(t, c.input, append([]string{"chat"}, c.args...)...)
@@ -186,4 +184,19 @@ func TestEmbedCommand(t *testing.T) {
 		_, _, err := call(t, append([]string{"embed"}, c.args...)...)
 		require.Equal(t, c.code, cli.ExitCode(err), "%v: %v", c.args, err)
 	}
+}
+
+// Commands that cannot be followed are refused, one by one: what is asked afterwards is answered, and the exit status tells.
+func TestChatRefusedCommands(t *testing.T) {
+	for _, end := range []string{"", "/exit\n"} {
+		out, notes, err := typed(t, "/retry\n/sing\nHello?\n"+end, "chat", "--json", "-n", "2")
+		require.Equal(t, 1, strings.Count(out, "\n"), out)
+		require.Contains(t, notes, "/retry: nothing has been asked yet")
+		require.Contains(t, notes, "/sing: unknown command")
+		require.ErrorContains(t, err, "refused commands: 2")
+		require.Equal(t, 1, cli.ExitCode(err))
+	}
+	out, _, err := typed(t, "Hello?\n/retry\n", "chat", "--json", "-n", "2")
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(out, "\n"), out)
 }
