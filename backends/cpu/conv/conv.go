@@ -530,7 +530,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	}
 	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
 	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.nr, 1)
-	w.panels = min(max(p.kn.panelFloats/perPanel, 1), panels)
+	w.panels = min(max(inL2(p.kn.panelFloats)/perPanel, 1), panels)
 	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
 	w.cuts = ceilDiv(panels, w.panels)
 
@@ -547,7 +547,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	w.block = units
 	if w.copied {
 		rowFloats := max(w.width*s.C*size/4, 1)
-		w.block = max((p.kn.scratchFloats/rowFloats-w.dyRows)/sy+1, 1)
+		w.block = max((inL2(p.kn.scratchFloats)/rowFloats-w.dyRows)/sy+1, 1)
 		w.block = min(w.block, units)
 	}
 	if workers > 1 {
@@ -574,6 +574,12 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.block *= unit
 	}
 	return w
+}
+
+// inL2 returns what of a number of floats, which is meant for an L2 of 1 MiB, goes into this processor's: less where that is smaller.
+func inL2(floats int) int {
+	const mib = 1 << 20
+	return int(int64(floats) * int64(min(cpuinfo.Get().L2, mib)) / mib)
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -19,9 +19,9 @@ type knobs struct {
 
 var knobTable = knob.NewTable("backends/cpu/conv", nil,
 	knob.Int(func(k *knobs) *int { return &k.scratchFloats }, "TESSERA_CONV_SCRATCH_FLOATS", 96<<10, 1<<10, 1<<26,
-		"float32 of the padded input that a job copies at most: it stays in L2 beside a share of the filter"),
+		"float32 of the padded input that a job copies at most, for an L2 of 1 MiB (a smaller one takes its share): it stays there beside a share of the filter"),
 	knob.Int(func(k *knobs) *int { return &k.panelFloats }, "TESSERA_CONV_PANEL_FLOATS", 160<<10, 1<<10, 1<<26,
-		"float32 of the filter that a job uses at most: they stay in L2 while rows of pixels pass"),
+		"float32 of the filter that a job uses at most, for an L2 of 1 MiB (a smaller one takes its share): they stay there while rows of pixels pass"),
 	knob.Int(func(k *knobs) *int { return &k.jobsPerWorker }, "TESSERA_CONV_JOBS_PER_WORKER", 4, 1, 1024,
 		"jobs per worker of a convolution: a worker that is late then delays the end by a quarter of its share at most"),
 	knob.Int(func(k *knobs) *int { return &k.jobMacs }, "TESSERA_CONV_JOB_MACS", 1<<20, 1, 1<<30,
