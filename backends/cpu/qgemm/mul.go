@@ -122,6 +122,7 @@ type work struct {
 	streams   func(*dotArgs)    // the kernel for one row and four panels; or nil
 	blocks    int               // of a row
 	size      int               // bytes of a quantized element and of a spread one: 1, or 2 where they are wide
+	stride    int               // bytes between quantized rows
 	slots     int               // of a group of rows
 	height    int               // rows of a group
 	together  int               // panels that are spread at once
@@ -249,6 +250,10 @@ func (w *work) cut() (bytes [3]int) {
 	if w.fused[0] == nil && w.k.wide != nil && w.k.wide(f) {
 		w.size = 2
 	}
+	w.stride = p.k * w.size
+	if w.k.pairs && w.stride%1024 == 0 {
+		w.stride += mem.Align // the rows of a tile would share few sets of the first-level cache
+	}
 	rows := (r.M + w.height - 1) / w.height * w.height
 	w.rowsEach = max(1, w.kn.quantJob/p.k)
 	w.quantJobs = (r.M + w.rowsEach - 1) / w.rowsEach
@@ -265,7 +270,7 @@ func (w *work) cut() (bytes [3]int) {
 		}
 		w.perWorker += w.staged
 	}
-	return [3]int{rows * p.k * w.size, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
+	return [3]int{rows * w.stride, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
 }
 
 // fewBytes is the least that a job of few rows reads: some microseconds' worth.
@@ -320,7 +325,7 @@ func (t *quantTask) Do(_, job int) {
 		zero = 16 // also with minimums: sums of a block fit 16 bits only so
 	}
 	for i := job * w.rowsEach; i < min((job+1)*w.rowsEach, r.M); i++ {
-		q := unsafe.Pointer(&w.q[i*p.k*w.size])
+		q := unsafe.Pointer(&w.q[i*w.stride])
 		if w.size > 1 {
 			half := unsafe.Add(q, p.k)
 			w.k.quantize(half, w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
@@ -389,7 +394,7 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 		for k0 := 0; k0 < p.k; k0 += w.chunk {
 			chunk := min(w.chunk, p.k-k0)
 			blocks := chunk / f.block
-			*args = dotArgs{aStride: p.k * w.size, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr * w.size, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: unsafe.Add(scratch, w.staged)}
+			*args = dotArgs{aStride: w.stride, metaGroup: w.blocks * metaStep(w.slots), wPanel: chunk * nr * w.size, scaleSize: blocks * step, ldc: 4 * r.LDC, blocks: blocks, buf: unsafe.Add(scratch, w.staged)}
 			args.w = unsafe.Add(args.buf, tileBuf)
 			args.scale = unsafe.Add(args.w, w.together*args.wPanel)
 			args.mask = mask >> (16 * v)
@@ -416,10 +421,10 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 
 // strips lets the dot kernels take the rows, group by group.
 func (w *work) strips(args *dotArgs, col, panels, k0 int) {
-	p, r, f := w.p, w.r, w.p.g.f
+	r, f := w.r, w.p.g.f
 	for i := 0; i < r.M; {
 		rows := tile(min(r.M-i, w.height-i%w.height))
-		args.a = unsafe.Pointer(&w.q[(i*p.k+k0)*w.size])
+		args.a = unsafe.Pointer(&w.q[i*w.stride+k0*w.size])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
 		w.k.dot(args, f, rows, panels)
@@ -429,7 +434,7 @@ func (w *work) strips(args *dotArgs, col, panels, k0 int) {
 
 // tiles lets the tile kernels take the rows: as many whole groups at once as a call may last, then what is left.
 func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
-	p, r, f := w.p, w.r, w.p.g.f
+	r, f := w.r, w.p.g.f
 	args.panels = panels
 	for i := 0; i < r.M; {
 		left := r.M - i
@@ -437,7 +442,7 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 		if left >= w.height {
 			args.groups, args.rows = min(left, w.kn.tileRows)/w.height, w.height
 		}
-		args.a = unsafe.Pointer(&w.q[i*p.k+k0])
+		args.a = unsafe.Pointer(&w.q[i*w.stride+k0])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
 		w.k.tiles(args, f)
@@ -448,7 +453,7 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 // few spreads the bits in registers, panel by panel; passes after the first find them in a cache.
 func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	p, r, f := w.p, w.r, w.p.g.f
-	*args = dotArgs{aStride: p.k, ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
+	*args = dotArgs{aStride: w.stride, ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
 	if r.Accumulate {
 		args.acc = 1
 	}
@@ -467,7 +472,7 @@ func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	for v := done; v < panels; v++ {
 		args.w, args.mask = w.panels(first+v, 1, scratch), 1<<min(p.n-(first+v)*nr, nr)-1
 		for i := 0; i < r.M; i += w.height {
-			args.a, args.meta = unsafe.Pointer(&w.q[i*p.k]), w.meta(i, 0)
+			args.a, args.meta = unsafe.Pointer(&w.q[i*w.stride]), w.meta(i, 0)
 			args.c = unsafe.Pointer(&r.C[i*r.LDC+(first+v)*nr])
 			if i+w.height < r.M {
 				w.fused[0](args)
