@@ -91,7 +91,7 @@ func TestWholeArrayInt8(t *testing.T) {
 	pr := p.Predict()
 	require.Equal(t, Resident, p.FeedA)
 	require.GreaterOrEqual(t, pr.ArrayPercent, 60.0)
-	require.GreaterOrEqual(t, pr.ArrayTOPS, 77.01) // MaxEVA, measured
+	require.GreaterOrEqual(t, pr.ArrayTOPS, 77.01) // MaxEVA, which leaves DDR out too
 	require.Positive(t, pr.DDRTOPS)
 	require.LessOrEqual(t, pr.TOPS, pr.DDRTOPS*1.0001)
 	names := map[string]Limit{}

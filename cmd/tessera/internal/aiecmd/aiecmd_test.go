@@ -116,6 +116,27 @@ func TestTables(t *testing.T) {
 	require.Contains(t, out, "MaxEVA")
 }
 
+// Rates of the whole array are those of predict: with the limit of DDR, or without it where the unit says so.
+func TestTablesAgreeWithPredict(t *testing.T) {
+	out, err := execute("tables", "--json")
+	require.NoError(t, err)
+	rows := map[string]int{}
+	for _, l := range strings.Split(strings.TrimSpace(out), "\n") {
+		var p point
+		require.NoError(t, json.Unmarshal([]byte(l), &p))
+		field := map[string]string{"TOPS": "analytic_tops", arrayTOPS: "array_tops"}[p.Unit]
+		if field == "" {
+			continue
+		}
+		rows[p.Unit]++
+		v := document(t, "predict", "--dtype", p.DType, "--out", p.Out, "--size", p.Size)
+		require.InEpsilon(t, v[field], p.Analytic, 1e-12, l)
+		require.LessOrEqual(t, v["analytic_tops"], v["array_tops"])
+		require.InDelta(t, 100*(p.Analytic/p.Published-1), p.Error, 1e-9)
+	}
+	require.Equal(t, map[string]int{"TOPS": 4, arrayTOPS: 4}, rows)
+}
+
 func TestTrace(t *testing.T) {
 	dir := t.TempDir()
 	chrome, svg := filepath.Join(dir, "t.json"), filepath.Join(dir, "t.svg")
