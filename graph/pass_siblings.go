@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"io"
 	"slices"
 
 	"github.com/tessera-go/tessera/ops"
@@ -206,5 +207,24 @@ func concatenate(parts []*ops.Constant, axis int) (*ops.Constant, error) {
 		}
 		at += n
 	}
-	return ops.NewConstant(all), nil
+	joined := ops.NewConstant(all)
+	for _, c := range parts {
+		if c.Origin == nil {
+			return joined, nil
+		}
+	}
+	for _, c := range parts {
+		if c.Tensor.IsContiguous() {
+			c.Origin.Consumed(c.Tensor.Raw())
+		}
+	}
+	joined.Origin = copied{}
+	return joined, nil
 }
+
+// copied is the origin of a copy of constants that have one: backends may do with it what they do with those, but nothing is kept or given back.
+type copied struct{}
+
+func (copied) Kept(string) []byte       { return nil }
+func (copied) Keep(string, io.WriterTo) {}
+func (copied) Consumed([]byte)          {}
