@@ -220,10 +220,15 @@ func (e *Engine) pack(ctx context.Context, s matmul.Spec, b tensor.Tensor, consu
 			}
 			return err
 		}
+		opt.Release = nil
+		piecewise := consumed != nil && s.BLayout == matmul.ColMajor && m.IsContiguous()
+		if piecewise {
+			opt.Release = consumed
+		}
 		g, err := gemm.PackB(matrixOf(&m, 0, m.Dims[0], m.Dims[1], s.BLayout == matmul.ColMajor), &opt)
 		if err == nil {
 			p.matrices = append(p.matrices, g)
-			if consumed != nil && m.IsContiguous() {
+			if consumed != nil && !piecewise && m.IsContiguous() {
 				consumed(m.Raw())
 			}
 		}

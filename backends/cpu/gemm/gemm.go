@@ -23,6 +23,9 @@ type Options struct {
 	AZero      int32      // integer products: the zero point of A; the product is that of A - AZero
 	BF16       BF16Mode   // products of two bf16 operands: how
 	Knobs      *Knobs     // thresholds; nil for those of the environment, the profile or the defaults
+	// Release is called by PackB with columns of B, where they lie behind one another, that are packed and not needed any more, so that pages of a
+	// mapped file can be given back.
+	Release func(columns []byte)
 }
 
 func (o *Options) threads() int {

@@ -53,12 +53,30 @@ func PackB(b Matrix, o *Options) (*PackedB, error) {
 	if b.typ == S8 {
 		p.sums = make([]int32, panels*p.f.nr)
 	}
-	if p.k > 0 {
-		mem.Touch(p.data)
-		par.Run(o.threads(), panels, &packJob{p, b})
+	if p.k == 0 {
+		return p, nil
+	}
+	// With columns that lie behind one another panels are handed out in runs, so that the release of pages moves through a file from front to back.
+	run := panels
+	release := o != nil && o.Release != nil && b.RowStride == 1 && b.ColStride == b.Rows
+	if release {
+		run = max(releaseBytes/p.stride, 1)
+	}
+	for from := 0; from < panels; from += run {
+		to := min(from+run, panels)
+		mem.Touch(p.data[from*p.stride : to*p.stride])
+		par.Run(o.threads(), to-from, &packJob{p, b, from})
+		if release {
+			last := min(to*p.f.nr, p.n) - 1
+			size := b.typ.Size()
+			o.Release(unsafe.Slice((*byte)(b.at(0, from*p.f.nr)), (last+1-from*p.f.nr)*b.Rows*size))
+		}
 	}
 	return p, nil
 }
+
+// releaseBytes is how much of B is packed before it is released.
+const releaseBytes = 4 << 20
 
 // packFormat returns the format that PackB gives weights of a type.
 func packFormat(typ Type, o *Options) (format, error) {
@@ -121,12 +139,13 @@ func (b *storage) release() error {
 }
 
 type packJob struct {
-	p *PackedB
-	b Matrix
+	p     *PackedB
+	b     Matrix
+	first int // panel
 }
 
-func (j *packJob) Do(_, panel int) {
-	p := j.p
+func (j *packJob) Do(_, job int) {
+	p, panel := j.p, j.first+job
 	packPanelB(p.addr(panel, 0), &j.b, p.f, panel*p.f.nr, 0, p.k)
 	if p.sums != nil {
 		columnSums(unsafe.Pointer(&p.sums[panel*p.f.nr]), p.addr(panel, 0), p.f, p.k)

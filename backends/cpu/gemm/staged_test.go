@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -94,6 +95,33 @@ func TestStagedBytes(t *testing.T) {
 	}
 	Trim()
 	require.Nil(t, stagings.list)
+}
+
+// PackB hands back all columns, in order and each once, and packs the same.
+func TestPackBReleases(t *testing.T) {
+	r := rand.New(rand.NewPCG(39, 40))
+	for _, typ := range []Type{F32, F16, BF16} {
+		const n, k = 5001, 1000
+		raw := make([]byte, n*k*typ.Size())
+		for i := range raw {
+			raw[i] = byte(r.Uint32())
+		}
+		b := Raw(typ, raw, n, k, k, 1).T()
+		want, err := PackB(b, nil)
+		require.NoError(t, err)
+		at, calls := 0, 0
+		got, err := PackB(b, &Options{Release: func(columns []byte) {
+			require.Same(t, &raw[at], &columns[0])
+			at += len(columns)
+			calls++
+		}})
+		require.NoError(t, err)
+		require.Equal(t, len(raw), at)
+		require.Greater(t, calls, 1)
+		require.True(t, bytes.Equal(want.data, got.data))
+		require.NoError(t, want.Close())
+		require.NoError(t, got.Close())
+	}
 }
 
 func TestStagedRefusals(t *testing.T) {
