@@ -84,10 +84,10 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 // k that it did.
 func packHalves(out []uint16, src unsafe.Pointer, p panel) int {
 	const pairs = 32
-	var buf [pairs * 32]uint32
-	if p.width > 32 || p.width%2 != 0 {
+	if p.width > 32 || p.width%2 != 0 || transpose8 == nil && transpose4 == nil && transposeWide == nil {
 		return 0
 	}
+	var buf [pairs * 32]uint32 // on the heap: its address goes to assembly through a variable
 	q := p
 	q.kr, q.depth = 2, 2*pairs
 	t := 0

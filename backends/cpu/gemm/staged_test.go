@@ -79,7 +79,7 @@ func TestStagedSideBySide(t *testing.T) {
 func TestStagedBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
 	const n, k = 1000, 700
-	b := operand(r, F16, n, k).T()
+	b := operand(r, BF16, n, k).T()
 	for _, m := range []int{1, 5, 30, 200} {
 		Trim()
 		w, err := NewWorkspace(0)
