@@ -226,10 +226,8 @@ func TestCancel(t *testing.T) {
 	r.fake.HangNext()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	start := time.Now()
 	err := r.s.Run(ctx, []uint32{1}, r.a, r.b, r.c)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, time.Since(start), 150*time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "not the session's timeout")
 	require.NoError(t, r.product(5))
 	r.close(t)
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,18 +40,17 @@ func TestWidestTiles(t *testing.T) {
 	require.GreaterOrEqual(t, hits, 15)
 }
 
-// TestFind: the search's own choice is the published first, or better in the model and on the emulator, for all eight pairs, in well under a second; and
-// the exhaustive search over tiles does not find much better.
+// TestFind: the search's own choice is the published first, or better in the model and on the emulator, for all eight pairs, after a few dozen tiles; and
+// the exhaustive search over some thousands of designs does not find much better.
 func TestFind(t *testing.T) {
 	var e Emulator
 	for _, name := range Devices {
 		for _, dt := range PaperTypes {
 			ty, err := ParseTypes(dt)
 			require.NoError(t, err)
-			start := time.Now()
 			s, err := Find(Design{Device: name, Types: ty}, SearchOptions{})
 			require.NoError(t, err)
-			require.Less(t, time.Since(start), time.Second)
+			require.LessOrEqual(t, len(s.Steps), 64, "tiles tried")
 			require.NoError(t, s.Best.Design.Check())
 			m := machine(name)
 			r, _ := Published().row(name, dt, 1)
@@ -69,13 +67,13 @@ func TestFind(t *testing.T) {
 					require.Greater(t, s.Best.Size.Ops()/x, r.Size().Ops()/y, "%s %s on the emulator", name, dt)
 				}
 			}
-			start = time.Now()
 			all := m.Candidates(ty, FamilyPaper)
 			best := 0.0
 			for _, d := range all {
 				best = max(best, m.Predict(d, d.Near(About)).TOPS)
 			}
-			require.Less(t, time.Since(start), time.Second, "exhaustive search of %d designs", len(all))
+			require.LessOrEqual(t, len(all), 8000, "designs of the exhaustive search")
+			t.Logf("%d tiles tried, %d designs", len(s.Steps), len(all))
 			require.Greater(t, ours, 0.97*best)
 		}
 	}
@@ -160,7 +158,8 @@ func TestChoose(t *testing.T) {
 	require.Len(t, c.Legs, 1)
 	require.Equal(t, c.Single, c.Legs[0].Design)
 	require.InDelta(t, c.SingleTime, c.Seconds, 1e-12)
-	require.Less(t, c.Searched, 5*time.Second)
+	require.Less(t, c.Considered, 40000)
+	t.Logf("%d designs considered", c.Considered)
 	m := machine("xdna2")
 	total := 0.0
 	for _, w := range []Work{{Size{512, 1024, 1024}, 3}, {Size{512, 4096, 1024}, 1}, {Size{512, 1024, 4096}, 1}} {
