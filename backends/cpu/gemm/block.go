@@ -25,11 +25,14 @@ func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
 // chunks are copied into memory for maxChunk steps.
 func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, copies bool) blocking {
 	nr := k.b.nr
-	panelStep := 4 * nr // bytes of B (widened, for the types that are) a step
+	lane := k.a.lane()
+	panelStep := lane * nr // bytes of B (widened, for the types that are) a step
 
-	kc := in.L1D * kn.stripPercent / 100 / (4 * stepRows(k.mr))
+	kc := in.L1D * kn.stripPercent / 100 / (lane * stepRows(k.mr))
 	kc = min(max(kc, kn.kcMin), kn.kcMax)
-	if h <= 4 {
+	if k.a == aInner {
+		kc = min(kc, kn.innerSteps)
+	} else if h <= 4 {
 		kc *= 4 // a low strip is small, and fewer passes over C pay
 	}
 	if strips == 1 && !copies {
@@ -44,7 +47,10 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	}
 	kc = max(kc, 1)
 
-	most := max(in.L2/100*kn.cPercent/(h*panelStep), 1) // strips times panels of a block
+	most := max(in.L2/100*kn.cPercent/(h*4*nr), 1) // strips times panels of a block
+	if k.a == aInner {
+		most = strips * panels // the kernel fetches C ahead, and every block copies A and widens B
+	}
 	if strips == 1 && kc == steps {
 		wide := 1
 		if h < len(k.wideP) {
@@ -53,16 +59,21 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		return blocking{kc, 1, passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), wide}
 	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
+	unit := 1
+	if k.a == aInner {
+		// C does not stay in L2, and of a pair of panels there is one joined at a time.
+		nc, unit = 2*max(in.L2/100*(kn.bPercent+kn.cPercent)/(kc*panelStep), 1), 2
+	}
 	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), most, panels)
 	if workers > 1 {
 		mc, nc := share(strips, panels, nc, most, workers, kn.jobsPerWorker)
-		return blocking{kc, mc, nc, 1}
+		return blocking{kc, mc, roundUp(nc, unit), unit}
 	}
 	// Equal blocks instead of full ones and a rest.
-	nc = ceilDiv(panels, ceilDiv(panels, nc))
+	nc = roundUp(ceilDiv(panels, ceilDiv(panels, nc)), unit)
 	mc := min(max(most/nc, 1), strips)
 	mc = ceilDiv(strips, ceilDiv(strips, mc))
-	return blocking{kc, mc, nc, 1}
+	return blocking{kc, mc, nc, unit}
 }
 
 // passOnce returns the panels of a block for a single low strip, which goes through B once, so that none of it has to stay in a cache:

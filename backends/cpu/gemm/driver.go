@@ -14,6 +14,7 @@ type product struct {
 	engineKey engineKey
 
 	kern *kernel
+	bf   format // in which B is packed; when the kernel reads another one, chunks are widened
 	kn   *knobs
 	vec  *vecOps
 
@@ -61,7 +62,9 @@ type product struct {
 type worker struct {
 	args  kargs
 	lead  [8]float32 // elements of A that one call of axpy takes
-	packs [2]int     // copies of strips of A and of chunks of B
+	inner innerStrips
+	block innerBlock
+	packs [2]int // copies of strips of A and of chunks of B
 	_     [256 - unsafe.Sizeof(kargs{})]byte
 }
 
@@ -151,21 +154,31 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		l.row = l.region(mS, 4)
 	}
 	if p.packB {
-		l.b = l.region(ceilDiv(nS, nr), ceilDiv(kS, kern.b.kr), kern.b.step())
+		l.b = l.region(ceilDiv(nS, nr), ceilDiv(kS, p.bf.kr), p.bf.step())
 		if kern.acc == S32 {
 			l.sum = l.region(ceilDiv(nS, nr), nr, 4)
 		}
 	} else if p.packTail {
 		l.b = l.region(nr, kS, 4)
 	}
-	workers := par.Workers(p.threads, maxInt)
+	workers, chunk := par.Workers(p.threads, maxInt), maxChunk(kn)
+	if kern.a == aInner {
+		chunk = innerChunk(kn)
+	}
 	p.privateStep, p.widenBytes, p.stripBytes = 0, 0, 0
 	if p.localA {
-		p.stripBytes = kern.mr * rowPitch(maxChunk(kn))
+		p.stripBytes = kern.mr * rowPitch(chunk*4)
+		if kern.a == aInner {
+			p.stripBytes = innerGroup * innerBytes(chunk)
+		}
 	}
 	if p.widen || p.localB {
 		// One chunk of B, and its column sums in the last 16 KiB.
-		p.widenBytes = chunkSumBytes + roundUp(max(in.L2/100*kn.bPercent, maxChunk(kn)*4*nr)+4*nr, 64)
+		share := kn.bPercent
+		if kern.a == aInner {
+			share += kn.cPercent
+		}
+		p.widenBytes = chunkSumBytes + roundUp(max(in.L2/100*share, chunk*kern.a.lane()*nr)+4*nr, 64)
 	}
 	if p.scratch {
 		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
@@ -325,7 +338,7 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		// whole panels.
 		p.packB = p.b.typ != F32 || p.b.ColStride != 1 ||
 			p.m >= p.kn.bPackRows && (p.n%nr != 0 && !p.kern.exactB || p.k > p.kn.kcMax || p.n > p.kn.bInPlaceBytes/4/p.k)
-		if p.packB && p.m <= p.kn.bLocalRows {
+		if p.packB && p.m <= p.kn.bLocalRows && p.kern.a != aInner {
 			p.packB, p.localB = false, true
 		}
 		p.axpy = !p.packB && !p.localB && p.m == 1 && p.kern.axpy != nil && p.pa == nil && p.a.typ == F32 && p.n >= nr
@@ -334,8 +347,12 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	p.localA = false
 	if p.pa == nil {
 		f := p.kern.a
+		if f == aInner {
+			p.localA = true
+			return
+		}
 		direct := p.a.typ == f.elem
-		convert := f.elem == F32 && !direct || f.elem == S8 && p.a.typ == U8
+		convert := f.elem == F32 && !direct || f.elem == S8 && p.a.typ == U8 || f == aS16 && wordRows[0] != nil
 		switch inPlace := direct && (f.kr == 1 || p.a.ColStride == 1 && p.k%f.kr == 0); {
 		case p.a.ColStride == 1 && (direct || convert):
 			p.localA = !inPlace // rows are copied, a chunk of a strip at a time, when the kernel cannot read them as they lie
@@ -378,6 +395,8 @@ func (p *product) Do(worker, job int) {
 		switch {
 		case p.axpy:
 			p.computeAxpy(worker, job)
+		case p.kern.a == aInner:
+			p.computeInner(worker, job)
 		default:
 			p.compute(worker, job)
 		}
@@ -402,10 +421,10 @@ func (p *product) Do(worker, job int) {
 		packPanelB(p.bPacked, &p.b, p.kern.b, p.n0+panel*p.kern.b.nr, p.k0, p.kp)
 		return
 	}
-	f := p.kern.b
+	f := p.bf
 	p0, p1 := split(p.panels, p.bItems, panel), split(p.panels, p.bItems, panel+1)
 	packPanelsB(unsafe.Add(p.bPacked, p0*p.panelBytes()), &p.b, f, p.n0+p0*f.nr, p.k0, p.kp, p1-p0, p.panelBytes())
-	if p.kern.acc == S32 {
+	if p.kern.acc == S32 && p.kern.a != aInner {
 		for i := p0; i < p1; i++ {
 			columnSums(unsafe.Add(p.sums, i*f.nr*4), unsafe.Add(p.bPacked, i*p.panelBytes()), f, p.kp)
 		}
@@ -414,18 +433,23 @@ func (p *product) Do(worker, job int) {
 
 // panelBytes is the size of a panel that this call packs.
 func (p *product) panelBytes() int {
-	return ceilDiv(p.kp, p.kern.b.kr) * p.kern.b.step()
+	return ceilDiv(p.kp, p.bf.kr) * p.bf.step()
+}
+
+// blockOf returns the strips s0 to s1 and the panels p0 to p1 of a block of C.
+func (p *product) blockOf(job int) (s0, s1, p0, p1 int) {
+	if p.gm*p.gn == 1 {
+		return 0, p.strips, 0, p.panels
+	}
+	return split(p.strips, p.gm, job/p.gn), split(p.strips, p.gm, job/p.gn+1),
+		p.bl.panelsOf(p.panels, p.gn, job%p.gn), p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)
 }
 
 // compute does one block of C for all of k in the part.
 func (p *product) compute(worker, job int) {
 	kern := p.kern
 	nr, kr := kern.b.nr, kern.a.kr
-	s0, s1, p0, p1 := 0, p.strips, 0, p.panels
-	if p.gm*p.gn > 1 {
-		s0, s1 = split(p.strips, p.gm, job/p.gn), split(p.strips, p.gm, job/p.gn+1)
-		p0, p1 = p.bl.panelsOf(p.panels, p.gn, job%p.gn), p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)
-	}
+	s0, s1, p0, p1 := p.blockOf(job)
 	args := &p.workers[worker].args
 	tail := nr
 	if p1 == p.panels {
@@ -472,7 +496,7 @@ func (p *product) compute(worker, job int) {
 				}
 			}
 			if p.localA {
-				args.a, args.ars, args.acs = strip, rowPitch(kc), 4
+				args.a, args.ars, args.acs = strip, rowPitch(kc*4), 4
 				p.copyStrip(strip, args.ars, p.m0+row, h, p.k0+t0*kr, min(kc*kr, p.kp-t0*kr))
 				p.workers[worker].packs[0]++
 			} else {

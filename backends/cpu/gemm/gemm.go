@@ -178,9 +178,17 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 	}
 	e := &p.engine
 	p.kn, p.vec = kn, vecFor(isa)
-	p.kern = e.main
+	p.kern, p.bf = e.main, e.main.b
 	p.widen = false
-	if x.pb != nil && e.main.b != e.pack {
+	switch {
+	case e.main.a == aInner:
+		if x.pa == nil && x.a.ColStride == 1 && x.c.Rows > p.kn.innerRows && x.a.Cols > p.kn.innerDepth {
+			p.bf, p.widen = e.pack, true
+		} else {
+			p.kern, p.bf = e.low, e.pack
+		}
+	case x.pb != nil && e.main.b != e.pack:
+		p.bf = e.pack
 		if x.pa == nil && x.c.Rows <= p.kn.lowRows {
 			p.kern = e.low
 		} else {

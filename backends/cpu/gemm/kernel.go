@@ -45,6 +45,13 @@ type kargs struct {
 	aheadStep int
 	nextA     uintptr
 	nextALead int
+
+	// Kernels of Winograd's inner product take one panel and a run of strips of h rows, aps bytes apart in A, instead; rows holds four
+	// a strip. They may add the sums to a second C as well, with rows as far apart: mode 0 overwrites it, 1 adds, -1 subtracts. They move
+	// a, c, c2 and rows. The twin is twinInner.
+	aps  int
+	c2   unsafe.Pointer // nil is none
+	mode int
 }
 
 // stepRows returns how many rows a packed strip of h rows takes in each step: whole vectors of the transposition, except for
@@ -76,6 +83,9 @@ func (f format) flip() uint8 {
 	return 0
 }
 
+// lane returns the bytes of the group of one row or column.
+func (f format) lane() int { return f.kr * f.elem.Size() }
+
 // step returns the bytes of one group.
 func (f format) step() int { return f.nr * f.kr * f.elem.Size() }
 
@@ -103,12 +113,13 @@ type kernel struct {
 	axpy func(c, a, b unsafe.Pointer, ldb, n, fresh int)
 }
 
-// The forms in which kernels read A. A step is always 4 bytes.
+// The forms in which kernels read A. A step is 4 bytes, but for aInner 8.
 var (
-	aF32  = format{elem: F32, kr: 1}
-	aBF16 = format{elem: BF16, kr: 2}
-	aS8   = format{elem: S8, kr: 4}
-	aS16  = format{elem: s16, kr: 2}
+	aF32   = format{elem: F32, kr: 1}
+	aBF16  = format{elem: BF16, kr: 2}
+	aS8    = format{elem: S8, kr: 4}
+	aS16   = format{elem: s16, kr: 2}
+	aInner = format{elem: s16, kr: 4} // for Winograd's inner product; see inner.go
 )
 
 // run computes a strip of h rows against panels, of which the last has tail columns, choosing the widest functions.
@@ -185,6 +196,14 @@ type engine struct {
 	low  *kernel // for few rows; reads pack
 }
 
+// ofA returns the kernel that a packed A is packed for.
+func (e *engine) ofA() *kernel {
+	if e.main.a == aInner {
+		return e.low // the other one takes plain rows only
+	}
+	return e.main
+}
+
 // engineKey is what an engine is chosen by.
 type engineKey struct {
 	isa  cpuinfo.ISA
@@ -235,6 +254,11 @@ func engineFor(isa cpuinfo.ISA, a, b Type, f format, mode BF16Mode) (engine, err
 					e.main, e.low = k, k
 					break
 				}
+			}
+		}
+		if e.low != nil && e.low.a == aS16 {
+			if k := find(isa, aInner, format{s16, e.low.b.nr, aInner.kr}); k != nil {
+				e.main = k
 			}
 		}
 	default:

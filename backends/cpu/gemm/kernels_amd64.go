@@ -50,6 +50,10 @@ func archKernels() []*kernel {
 			full: f16AVX2full[:], half: f16AVX2half[:], wide: f16AVX2wide[:], wideP: wide256,
 		},
 		{
+			name: "s16_s16_4x16k4__avx2", isa: cpuinfo.AVX2, a: aInner, b: format{s16, 16, 4}, acc: S32, mr: 4,
+			full: inner16AVX2full[:], half: inner16AVX2half[:],
+		},
+		{
 			name: "s16_s8_6x16k2__avx2", isa: cpuinfo.AVX2, a: aS16, b: format{S8, 16, 2}, acc: S32, mr: 6,
 			full: madd8AVX2full[:], half: madd8AVX2half[:], wide: madd8AVX2wide[:], wideP: wide256,
 		},

@@ -29,6 +29,9 @@ type knobs struct {
 	bInPlaceBytes int
 	packTogether  int
 	conflictRows  int
+	innerRows     int
+	innerDepth    int
+	innerSteps    int
 }
 
 var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
@@ -68,6 +71,12 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"rows of a large row-major B that are read side by side in place: about as many streams as the prefetchers follow"),
 	knob.Int(func(k *knobs) *int { return &k.lowRows }, "TESSERA_LOW_ROWS", 16, 0, 1<<30,
 		"rows of A up to which bf16 and f16 weights are widened in registers: with more, widening a chunk once is cheaper"),
+	knob.Int(func(k *knobs) *int { return &k.innerRows }, "TESSERA_INNER_ROWS", 48, 0, 1<<30,
+		"rows of A up to which AVX2 without dot products multiplies int8 from the packed bytes: with more, chunks of words and Winograd's inner product are faster"),
+	knob.Int(func(k *knobs) *int { return &k.innerDepth }, "TESSERA_INNER_DEPTH", 48, 0, 1<<30,
+		"k up to which the same multiplies from the packed bytes: each sum is short, and packing shows"),
+	knob.Int(func(k *knobs) *int { return &k.innerSteps }, "TESSERA_INNER_STEPS", 128, 4, 1<<20,
+		"steps of four k in a chunk of Winograd's inner product at most: a panel of 16 KiB, so that enough panels for one copy of A fit in L2"),
 	knob.Int(func(k *knobs) *int { return &k.callBytes }, "TESSERA_CALL_BYTES", 1<<20, 1<<12, 1<<26,
 		"bytes of B that one call of a kernel goes through at most, because a call cannot be interrupted: some tens of microseconds"),
 	knob.Int(func(k *knobs) *int { return &k.batchJobs }, "TESSERA_BATCH_JOBS", 4, 1, 1<<20,

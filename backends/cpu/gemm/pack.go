@@ -249,6 +249,8 @@ var (
 	// transposeRows, by elements of a group: 16 rows of n lines of 2-byte elements become columns of 16 groups, step bytes apart.
 	transposeRows [3]func(dst, src unsafe.Pointer, lead, n, step int)
 	widenRow      func(dst []float32, src unsafe.Pointer, t Type)
+	// wordRows, for s8 and u8: copies h rows of n bytes, a multiple of 16, from lead to pitch bytes apart, as words.
+	wordRows [2]func(dst, src unsafe.Pointer, pitch, lead, h, n int)
 	// copyPanels moves rows of panels times bytes, a multiple of 64, pitch apart, to panels that are stride apart.
 	copyPanels func(dst, src unsafe.Pointer, pitch, rows, panels, stride, bytes int)
 	// interleave, by rows of a group and bytes of an element: groups of rows, pitch apart, of bytes, a multiple of 16 elements.
@@ -300,14 +302,19 @@ func packStrip(dst unsafe.Pointer, a *Matrix, kern *kernel, row, h, k0, depth in
 	}
 }
 
-// rowPitch returns the bytes between the copied rows of a strip, kc steps each: an odd number of cache lines, so that the rows
+// rowPitch returns the bytes between the copied rows of a strip, n bytes each: an odd number of cache lines, so that the rows
 // take different sets of L1.
-func rowPitch(kc int) int { return (ceilDiv(kc, 16) | 1) * 64 }
+func rowPitch(n int) int { return (ceilDiv(n, 64) | 1) * 64 }
 
 // copyStrip copies depth values of k from k0 on of h rows, which are contiguous in A, as the kernel reads rows: f32, or groups
-// of four bytes of which the last is filled up with zeros.
+// of four bytes or two words of which the last is filled up with zeros.
 func (p *product) copyStrip(dst unsafe.Pointer, pitch, row, h, k0, depth int) {
 	f, size := p.kern.a, p.a.typ.Size()
+	words := 0
+	if f == aS16 && depth >= 16 {
+		words = depth &^ 15
+		wordRows[p.a.typ-S8](dst, p.a.at(row, k0), pitch, p.a.RowStride, h, words)
+	}
 	for i := range h {
 		d, s := unsafe.Add(dst, i*pitch), p.a.at(row+i, k0)
 		switch {
@@ -316,6 +323,17 @@ func (p *product) copyStrip(dst unsafe.Pointer, pitch, row, h, k0, depth int) {
 			continue
 		case f.elem == S8 && p.a.typ == U8:
 			flipBytes(d, s, depth)
+		case f == aS16:
+			out := unsafe.Slice((*int16)(d), roundUp(depth, f.kr))
+			for t := words; t < depth; t++ {
+				if b := unsafe.Add(s, t); p.a.typ == U8 {
+					out[t] = int16(*(*uint8)(b))
+				} else {
+					out[t] = int16(*(*int8)(b))
+				}
+			}
+			clear(out[depth:])
+			continue
 		default:
 			copy(unsafe.Slice((*byte)(d), depth*size), unsafe.Slice((*byte)(s), depth*size))
 		}

@@ -73,6 +73,16 @@ func transposeHalvesAVX2(dst, src unsafe.Pointer, lead, n, step int)
 //go:noescape
 func transposePairsAVX2(dst, src unsafe.Pointer, lead, n, step int)
 
+// wordRowsS8AVX2 copies h rows of n signed bytes, a multiple of 16, from lead to pitch bytes apart, as words.
+//
+//go:noescape
+func wordRowsS8AVX2(dst, src unsafe.Pointer, pitch, lead, h, n int)
+
+// wordRowsU8AVX2 copies h rows of n unsigned bytes, a multiple of 16, from lead to pitch bytes apart, as words.
+//
+//go:noescape
+func wordRowsU8AVX2(dst, src unsafe.Pointer, pitch, lead, h, n int)
+
 // interleave2x16AVX2 makes pairs of 2-byte elements of rows of bytes, pitch apart: each group of rows becomes step bytes, xored with flip.
 //
 //go:noescape

@@ -776,6 +776,52 @@ loop:
 	VZEROUPPER
 	RET
 
+// func wordRowsS8AVX2(dst, src unsafe.Pointer, pitch, lead, h, n int)
+TEXT ·wordRowsS8AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ pitch+16(FP), R8
+	MOVQ lead+24(FP), R9
+	MOVQ h+32(FP), R10
+	MOVQ n+40(FP), CX
+row:
+	XORQ AX, AX
+loop:
+	VPMOVSXBW (SI)(AX*1), Y0
+	VMOVDQU Y0, (DI)(AX*2)
+	ADDQ $16, AX
+	CMPQ AX, CX
+	JLT loop
+	ADDQ R8, DI
+	ADDQ R9, SI
+	DECQ R10
+	JNZ row
+	VZEROUPPER
+	RET
+
+// func wordRowsU8AVX2(dst, src unsafe.Pointer, pitch, lead, h, n int)
+TEXT ·wordRowsU8AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ pitch+16(FP), R8
+	MOVQ lead+24(FP), R9
+	MOVQ h+32(FP), R10
+	MOVQ n+40(FP), CX
+row:
+	XORQ AX, AX
+loop:
+	VPMOVZXBW (SI)(AX*1), Y0
+	VMOVDQU Y0, (DI)(AX*2)
+	ADDQ $16, AX
+	CMPQ AX, CX
+	JLT loop
+	ADDQ R8, DI
+	ADDQ R9, SI
+	DECQ R10
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func interleave2x16AVX2(dst, src unsafe.Pointer, pitch, groups, step, bytes int, flip uint32)
 TEXT ·interleave2x16AVX2(SB), NOSPLIT, $0-52
 	MOVQ dst+0(FP), DI

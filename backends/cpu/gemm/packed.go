@@ -198,7 +198,7 @@ func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &PackedA{kern: e.main, typ: a.typ, m: a.Rows, k: a.Cols}
+	p := &PackedA{kern: e.ofA(), typ: a.typ, m: a.Rows, k: a.Cols}
 	cut := product{kern: p.kern, height: p.kern.mr}
 	if p.m > 0 {
 		cut.cutRows(p.m)

@@ -17,7 +17,7 @@ func peakLoop(k *kernel) (func(n int), float64) {
 		return peakVNNI256, 16 * 2 * 32
 	case k.isa == cpuinfo.AVX2 && k.a == aF32:
 		return peakFMA256, 16 * 2 * 8
-	case k.isa == cpuinfo.AVX2 && k.a == aS16:
+	case k.isa == cpuinfo.AVX2 && (k.a == aS16 || k.a == aInner):
 		return peakMADD256, 16 * 2 * 16
 	}
 	return nil, 0

@@ -17,7 +17,7 @@ func usable() []*kernel {
 	var list []*kernel
 	for _, isa := range isas() {
 		for _, k := range allKernels {
-			if k.isa == isa && (k.need == nil || k.need(&cpuinfo.Get().Features)) {
+			if k.isa == isa && k.a != aInner && (k.need == nil || k.need(&cpuinfo.Get().Features)) {
 				list = append(list, k)
 			}
 		}

@@ -683,8 +683,18 @@ func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
 				case "vnni8":
 					f.p("\t%s", encode.VPDPBUSD(a, breg(v), acc(i, v)))
 				case "madd8":
+					// Two products before two sums: the ports that multiply also add, and a sum that waits for its product takes
+					// their turns. The last product replaces A.
+					if n > 1 && v == n-1 {
+						f.p("\tVPMADDWD %s, %s, %s", breg(v), a, a)
+						f.p("\tVPADDD %s, %s, %s", product, acc(i, v-1), acc(i, v-1))
+						f.p("\tVPADDD %s, %s, %s", a, acc(i, v), acc(i, v))
+						continue
+					}
 					f.p("\tVPMADDWD %s, %s, %s", breg(v), a, product)
-					f.p("\tVPADDD %s, %s, %s", product, acc(i, v), acc(i, v))
+					if v < n-2 || n == 1 {
+						f.p("\tVPADDD %s, %s, %s", product, acc(i, v), acc(i, v))
+					}
 				default:
 					f.p("\tVFMADD231PS %s, %s, %s", breg(v), a, acc(i, v))
 				}
@@ -834,6 +844,7 @@ func amd64(out string) {
 		f.copyPanels()
 		f.transposeRows(false)
 		f.transposeRows(true)
+		f.wordRows()
 		f.interleaves()
 		tables := f.transposes512(false) + f.transposes512(true)
 		f.write(out, "pack_amd64", tags, "", "\nimport \"unsafe\"\n"+tables)
@@ -889,6 +900,7 @@ func amd64(out string) {
 		tables += table(fam.name+"AVX2wide", "compute several panels at once.", wide, mr)
 		f.write(out, "kernels_"+fam.name+"_avx2_amd64", tags, header+laneMasks, tables)
 	}
+	inner(out, tags)
 }
 
 // laneMasks is 16 lanes of ones and then 16 of zeros: read at 64-4c it masks the first c of 16 columns.
