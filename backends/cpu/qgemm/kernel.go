@@ -81,7 +81,7 @@ type kernels struct {
 	// signed says that dot and fused take bytes as signed: those of formats whose zero is 128 are spread less 128, and the integer sums of
 	// their rows start from 0.
 	signed bool
-	// pairs says that integers of 5 bits and less are summed in pairs of 16 bits: init is two int16, of k mod 4 below 2, and of the rest.
+	// pairs says that integers of 6 bits and less are summed in pairs of 16 bits: init is two int16, of k mod 4 below 2, and of the rest.
 	pairs bool
 	// wide, where it is not nil, reports whether dot takes integers and activations of a format in 16 bits; spread writes such integers,
 	// for each 2 k 16 lanes of 2 words, and widen such activations: n of them, a multiple of 32.
