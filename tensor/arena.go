@@ -46,9 +46,6 @@ func (a *Arena) Cap() int {
 // Used returns the bytes handed out, gaps for alignment included.
 func (a *Arena) Used() int { return a.used }
 
-// Buffer returns the arena's memory.
-func (a *Arena) Buffer() *Buffer { return a.buf }
-
 // Reset frees all tensors of the arena at once.
 func (a *Arena) Reset() { a.used = 0 }
 

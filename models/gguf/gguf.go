@@ -146,9 +146,6 @@ func (f *File) Data(info *TensorInfo) []byte {
 	return f.buf.Bytes()[info.Offset : info.Offset+info.Bytes : info.Offset+info.Bytes]
 }
 
-// Advise passes advice about a tensor's pages to the system: read ahead, or release after use.
-func (f *File) Advise(info *TensorInfo, advice mem.Advice) { mem.Advise(f.Data(info), advice) }
-
 // cursor reads a file in order. The first failure stays; later reads give zeros.
 type cursor struct {
 	data []byte

@@ -32,18 +32,6 @@ func (a *Acc) Mac8(x, z *[32]int8) {
 	}
 }
 
-// AccF is the target of fpmac: 8 lanes of float32 in a vector register, because the floating-point unit has no accumulators of its own
-// (AM009, "Floating-Point Vector Unit").
-type AccF [8]float32
-
-// Mac is fpmac: the products pass the multiplier (FPMPY), which rounds, and then the adder (FPACC), which rounds again.
-func (a *AccF) Mac(x *[8]float32, z float32) {
-	for l := range a {
-		p := x[l] * z // a variable of its own, converted below, so that no compiler fuses the two roundings
-		a[l] += float32(p)
-	}
-}
-
 // Rounding is how a value is brought to fewer bits on its way out of an accumulator, with the numbers of the control register.
 type Rounding uint8
 

@@ -251,7 +251,7 @@ func (k Kernel) runF32(c *Call) {
 }
 
 // mulAdd advances an 8x4 micro-tile, column-major, over kb, two rows by four columns at a time. Each sum takes a rounded product and a rounded addition
-// for each k, ascending, as AccF does.
+// for each k, ascending: the floating-point unit has a multiplier (FPMPY) and an adder (FPACC), each of which rounds (AM009, "Floating-Point Vector Unit").
 func mulAdd(a, b, acc []float32, kb int) {
 	b = b[:4*kb]
 	for i := 0; i < 8; i += 2 {

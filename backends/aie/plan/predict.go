@@ -269,9 +269,3 @@ func (p *Plan) tileLatency() int {
 	one := p.Kernel.Block(p.Kernel.MR, p.KB, p.Kernel.NR, core.Step{First: p.Steps == 1, Last: true, Out: p.Out, CascadeIn: true, CascadeOut: true})
 	return one - core.Fill
 }
-
-// TileLatency is exported for the array.
-func (p *Plan) TileLatency() int { return p.tileLatency() }
-
-// StepCycles is the cycles of a call in step s of a pass, for the tile at a position of the chain.
-func (p *Plan) StepCycles(s, position int) int { return p.step(s, position) }

@@ -166,9 +166,6 @@ func (e *Engine) Drop() {
 // Idle reports whether no event is left.
 func (e *Engine) Idle() bool { return len(e.heap) == 0 }
 
-// ClearErr forgets a failure.
-func (e *Engine) ClearErr() { e.err = nil }
-
 // Deadlock asks every registered process what it waits for and returns a [DeadlockError], or nil if all are at rest.
 func (e *Engine) Deadlock() error {
 	var waits []string

@@ -64,9 +64,3 @@ func (l *Lock) Set(v int) bool {
 
 // Waiting is the number of requests that are not granted yet.
 func (l *Lock) Waiting() int { return len(l.waiters) }
-
-// Reset sets the value and forgets all requests.
-func (l *Lock) Reset(v int) {
-	l.Value = v
-	l.waiters = l.waiters[:0]
-}

@@ -34,11 +34,8 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Opcodes of a packet's header (enum ert_cmd_opcode).
-const (
-	OpStartCU  = 0  // run a compute unit with a register map as arguments
-	OpStartNPU = 20 // run an instruction buffer that was patched beforehand
-)
+// OpStartCU is the opcode of a packet's header (enum ert_cmd_opcode) that runs a compute unit with a register map as arguments.
+const OpStartCU = 0
 
 const (
 	// PacketBytes is the size of a command buffer object.

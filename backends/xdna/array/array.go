@@ -126,9 +126,6 @@ func New(d *device.Device, opt Options) *Array {
 	return a
 }
 
-// Device is the device that is emulated.
-func (a *Array) Device() *device.Device { return a.dev }
-
 // Reset returns the array to its state at power-up: registers and locks zero, memories undefined, cores stopped.
 func (a *Array) Reset() {
 	a.eng = &sim.Engine{}

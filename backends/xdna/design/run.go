@@ -173,9 +173,6 @@ func (d *Design) Run(p Problem) (*Run, error) {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// Resident reports whether B stays in the MemTiles during this run: the design says so, and K is short enough.
-func (r *Run) Resident() bool { return r.resident }
-
 // UsefulPercent is the share of the array's multiply-adds that belongs to the problem.
 func (r *Run) UsefulPercent() float64 {
 	p := r.Problem

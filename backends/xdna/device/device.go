@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/tessera-go/tessera/backends/xdna/kernel"
@@ -143,9 +142,6 @@ func (d *Device) PeakMACs(m *Mode) int { return m.PeakMACs * d.Cols * d.CoreRows
 
 // PeakOps is the peak of the whole array in operations a second (two per multiply-add).
 func (d *Device) PeakOps(m *Mode) float64 { return 2 * float64(d.PeakMACs(m)) * d.ClockHz }
-
-// Cycles converts seconds to core cycles, rounded up.
-func (d *Device) Cycles(seconds float64) int64 { return int64(math.Ceil(seconds * d.ClockHz)) }
 
 // Mode is a type triple that the multiply units take, with the block shape of the kernel used for it.
 type Mode struct {

@@ -6,9 +6,6 @@ import (
 	"strings"
 )
 
-// ProgramMemory is the tile offset at which a record is written: the start of a core's program memory.
-const ProgramMemory = 0x20000
-
 // Magic is the first word of a record: "TGEM" in little-endian bytes.
 const Magic = 0x4D454754
 

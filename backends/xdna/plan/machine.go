@@ -158,11 +158,6 @@ func (m *Machine) Clone() *Machine {
 	return &c
 }
 
-// Peak is the highest rate of the array in operations a second with the multiply units always busy.
-func (m *Machine) Peak(t Types) float64 {
-	return 2 * m.Kernels[t].MACs * float64(m.Rows*m.Cols) * m.Clock
-}
-
 // kernelFor returns the kernel model of a type triple or says why there is none.
 func (m *Machine) kernelFor(t Types) (Kernel, error) {
 	k, ok := m.Kernels[t]

@@ -203,6 +203,21 @@ func TestBDRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSetIteration: a count and a step in words are stored as one less, in every kind of descriptor; neither can be 0.
+func TestSetIteration(t *testing.T) {
+	var shim ShimBD
+	var mem MemBD
+	var core CoreBD
+	for _, set := range []func(count, step int) error{shim.SetIteration, mem.SetIteration, core.SetIteration} {
+		require.Error(t, set(0, 8))
+		require.Error(t, set(3, 0))
+		require.NoError(t, set(3, 8))
+	}
+	for _, got := range [][2]uint32{{shim.IterWrap, shim.IterStep}, {mem.IterWrap, mem.IterStep}, {core.IterWrap, core.IterStep}} {
+		require.Equal(t, [2]uint32{2, 7}, got)
+	}
+}
+
 // TestBDWordsRoundTrip starts from words: every bit that decodes must come back.
 func TestBDWordsRoundTrip(t *testing.T) {
 	r := newRand(2)
