@@ -32,6 +32,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/internal/median"
 )
 
 // result is one line of the output.
@@ -300,7 +301,7 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	r := &result{Case: c.name(), DType: c.dtype, M: m, N: n, K: k, Threads: c.threads, Packed: !c.plain,
 		Peers: map[string]float64{}, Ratio: map[string]float64{}}
 	for _, x := range list {
-		med := median(x.rates)
+		med := median.Of(x.rates)
 		if x.name == "ours" {
 			r.Ours, r.Best = med, slices.Max(x.rates)
 			continue
@@ -310,10 +311,10 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	for name, v := range r.Peers {
 		r.Ratio[name] = r.Ours / v
 	}
-	r.Peak = median(st.peaks)
+	r.Peak = median.Of(st.peaks)
 	r.PercentOfPeak = 100 * r.Ours / r.Peak
 	if len(bands) > 0 {
-		r.Bandwidth = median(bands)
+		r.Bandwidth = median.Of(bands)
 		r.PercentOfBandwidth = 100 * (r.Ours / work * float64(weightBytes) / 1e9) / r.Bandwidth
 	}
 	for _, x := range list {
@@ -422,10 +423,4 @@ func (s *settler) settle() {
 		s.waited += max(took-least, 0)
 		return
 	}
-}
-
-func median(v []float64) float64 {
-	s := slices.Clone(v)
-	slices.Sort(s)
-	return s[len(s)/2]
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/tessera-go/tessera/backends"
 	_ "github.com/tessera-go/tessera/backends/cpu"
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/internal/median"
 	"github.com/tessera-go/tessera/models/image"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
@@ -205,7 +206,7 @@ func compare(s subject, threads int, seconds float64) (result, error) {
 		}
 	}
 	r.Repetitions = min(len(a), len(b))
-	r.Ours, r.ORT, r.OursBest, r.ORTBest = median(a), median(b), slices.Min(a), slices.Min(b)
+	r.Ours, r.ORT, r.OursBest, r.ORTBest = median.Of(a), median.Of(b), slices.Min(a), slices.Min(b)
 	r.Ratio = r.Ours / r.ORT
 	return r, nil
 }
@@ -308,17 +309,11 @@ func loadElsewhere(args []string) (loaded, error) {
 			best.Peak = l.Peak
 		}
 	}
-	best.MS = median(times)
+	best.MS = median.Of(times)
 	return best, nil
 }
 
 func ms(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }
-
-func median(v []float64) float64 {
-	v = slices.Clone(v)
-	slices.Sort(v)
-	return v[len(v)/2]
-}
 
 // status returns a field of the process's status, in bytes.
 func status(field string) int64 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/median"
 	"github.com/tessera-go/tessera/models/llm"
 )
 
@@ -139,14 +140,12 @@ func measure(ctx context.Context, p *product, s cli.Size, runs int, seconds floa
 			peaks = append(peaks, p.peak())
 		}
 	}
-	slices.Sort(times)
-	slices.Sort(peaks)
 	ops := 2 * float64(s.M) * float64(s.N) * float64(s.K) / 1e9
-	median := times[len(times)/2]
+	middle, least := median.Of(times), slices.Min(times)
 	r := &gemmResult{Op: "matmul", M: s.M, N: s.N, K: s.K, Kernel: p.kernel,
-		Seconds:  map[string]float64{"min": times[0], "median": median},
-		GOPS:     map[string]float64{"best": ops / times[0], "median": ops / median},
-		PeakGOPS: peaks[len(peaks)-1]}
+		Seconds:  map[string]float64{"min": least, "median": middle},
+		GOPS:     map[string]float64{"best": ops / least, "median": ops / middle},
+		PeakGOPS: slices.Max(peaks)}
 	if r.PeakGOPS > 0 {
 		r.PercentOfPeak = 100 * r.GOPS["median"] / r.PeakGOPS
 	}

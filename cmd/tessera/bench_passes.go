@@ -14,6 +14,7 @@ import (
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/internal/median"
 	"github.com/tessera-go/tessera/models/llm"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
@@ -219,18 +220,13 @@ func measurePasses(ctx context.Context, o cli.Options, shapes map[string][]int, 
 	}
 	var rows []passRow
 	for _, work := range works {
-		with := median(times[work][""])
+		with := median.Of(times[work][""])
 		for _, v := range variants[1:] {
-			rows = append(rows, passRow{Model: name, Work: work, Without: v, Changes: changes[v], Seconds: with, Ratio: median(times[work][v]) / with,
+			rows = append(rows, passRow{Model: name, Work: work, Without: v, Changes: changes[v], Seconds: with, Ratio: median.Of(times[work][v]) / with,
 				Same: same[work][v], Activation: memory.Activations, LowerBound: memory.LowerBound})
 		}
 	}
 	return rows, nil
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
 }
 
 // timeOnce returns the seconds of a run, measured over at least three milliseconds behind one that warms the caches.

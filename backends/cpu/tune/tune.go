@@ -19,6 +19,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/internal/knob"
+	"github.com/tessera-go/tessera/internal/median"
 )
 
 // Case is a product that a threshold makes faster or slower.
@@ -190,7 +191,7 @@ func (c *Choice) decide(ctx context.Context, m Measurer, s Step, now map[string]
 		}
 		for i := range values {
 			slices.Sort(ratios[i])
-			logs[i] += math.Log(median(ratios[i]))
+			logs[i] += math.Log(median.Of(ratios[i]))
 			sober[i] += math.Log(ratios[i][len(ratios[i])*2/3])
 		}
 	}
@@ -204,12 +205,6 @@ func (c *Choice) decide(ctx context.Context, m Measurer, s Step, now map[string]
 	}
 	slices.SortFunc(c.Candidates, func(a, b Candidate) int { return a.Value - b.Value })
 	return nil
-}
-
-// median of sorted numbers.
-func median(x []float64) float64 {
-	n := len(x)
-	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
 // Values returns the thresholds of choices by name, those that the environment fixes left out.
