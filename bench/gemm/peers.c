@@ -98,7 +98,7 @@ int blas_open(int which) {
 		if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
 			setenv("OPENBLAS_CORETYPE", "SKYLAKEX", 1);
 		else if (__builtin_cpu_supports("avx2"))
-			setenv("OPENBLAS_CORETYPE", "HASWELL", 1);
+			setenv("OPENBLAS_CORETYPE", __builtin_cpu_is("amd") ? "ZEN" : "HASWELL", 1);
 		unsetenv("OPENBLAS_L2_SIZE");
 		lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
 		if (!lib) return 1;

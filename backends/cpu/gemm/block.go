@@ -66,7 +66,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	}
 	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), most, panels)
 	if workers > 1 {
-		mc, nc := share(strips, panels, nc, most, workers, kn.jobsPerWorker)
+		mc, nc := share(strips, panels, strips, nc, most, workers, kn.jobsPerWorker)
 		return blocking{kc, mc, roundUp(nc, unit), unit}
 	}
 	// Equal blocks instead of full ones and a rest.
@@ -91,15 +91,15 @@ func passOnce(panels, wide, most, workers int) int {
 	return min(best*wide, panels)
 }
 
-// share divides strips and panels into blocks of at most nc panels and most strips times panels, so that the workers end at
+// share divides strips and panels into blocks of at most mc strips, nc panels and most strips times panels, so that the workers end at
 // nearly the same time. It tries up to perWorker blocks for each and prefers large blocks, because a block fetches its chunks of
 // B for its strips and its strips for its panels.
-func share(strips, panels, nc, most, workers, perWorker int) (bm, bn int) {
+func share(strips, panels, mc, nc, most, workers, perWorker int) (bm, bn int) {
 	best := -1.0
 	gn0 := ceilDiv(panels, nc)
 	for gn := gn0; gn <= panels && (gn == gn0 || gn <= workers*perWorker); gn++ {
 		n, gm0 := ceilDiv(panels, gn), 0
-		for gm := ceilDiv(strips, max(most/n, 1)); gm <= strips; gm++ {
+		for gm := ceilDiv(strips, max(min(mc, most/n), 1)); gm <= strips; gm++ {
 			if gm0 == 0 {
 				gm0 = gm
 			}

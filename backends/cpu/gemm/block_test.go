@@ -14,7 +14,7 @@ func TestSharesAreEven(t *testing.T) {
 	for _, strips := range []int{1, 2, 7, 37, 74, 293} {
 		for _, panels := range []int{1, 3, 16, 31, 128} {
 			for _, workers := range []int{2, 3, 8, 64} {
-				mc, nc := share(strips, panels, 9, 160, workers, 8)
+				mc, nc := share(strips, panels, strips, 9, 160, workers, 8)
 				gm, gn := ceilDiv(strips, mc), ceilDiv(panels, nc)
 				require.Zero(t, split(strips, gm, 0))
 				require.Equal(t, strips, split(strips, gm, gm))
@@ -74,6 +74,32 @@ func TestOneRowOfManyColumns(t *testing.T) {
 		require.NoError(t, MulPacked(Of(c, 1, n), Of(a, 1, k), p, &Options{Threads: threads}))
 		for j := range c {
 			require.Equal(t, BFloat16(toBF16(want[j])), c[j], "column %d", j)
+		}
+	}
+}
+
+// A block of A fits its share of L2, and its copy the memory for it, for any number of workers and geometry.
+func TestBlockByPanel(t *testing.T) {
+	k := &kernel{mr: 6, b: format{F32, 16, 1}}
+	base, err := knobTable.Get()
+	require.NoError(t, err)
+	for _, in := range []cpuinfo.Info{{L1D: 32 << 10, L2: 512 << 10}, {L1D: 48 << 10, L2: 2 << 20}, {L1D: 16 << 10, L2: 128 << 10}, {L1D: 256 << 10, L2: 128 << 10}} {
+		for _, percent := range []int{1, 26, 90} {
+			kn := *base
+			kn.aPercent = percent
+			for _, workers := range []int{1, 2, 3, 7} {
+				for _, steps := range []int{128, 300, 700, 4096} {
+					for _, strips := range []int{8, 43, 1000} {
+						bl := blockByPanel(&in, &kn, k, 6, strips, steps, 50, workers, false)
+						require.True(t, bl.kc >= 1 && bl.mc >= 1 && bl.mc <= strips && bl.nc >= 1 && bl.nc <= 50, "%+v", bl)
+						require.LessOrEqual(t, bl.kc, maxChunk(&kn))
+						if bl.mc > 1 {
+							require.LessOrEqual(t, bl.mc*6*4*bl.kc, in.L2/100*percent, "%+v", bl)
+						}
+						require.LessOrEqual(t, bl.mc*6*rowPitch(bl.kc*4), aBlockBytes(&in, &kn, 6), "%+v", bl)
+					}
+				}
+			}
 		}
 	}
 }

@@ -42,6 +42,7 @@ type product struct {
 	near         bool // the product is one block, and small: nothing is fetched ahead
 
 	packA, packB, packTail bool
+	byPanel, copyA         bool // panels stay in L1 and strips pass by; blocks of A are copied
 	localA, localB         bool // workers copy strips of A, or pack panels of B, just before they use them
 	axpy                   bool // one row against a row-major B
 	widen                  bool // chunks of B are widened to what the kernel reads
@@ -123,8 +124,9 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		}
 		p.height = min(kern.mr, rows)
 	}
+	p.chooseOrder(in)
 	if p.whole(in) {
-		l.whole = true
+		p.byPanel, l.whole = false, true
 		if kern.b.flip() != 0 && p.pa == nil {
 			l.size = 4 * p.m
 		}
@@ -171,6 +173,9 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		if kern.a == aInner {
 			p.stripBytes = innerGroup * innerBytes(chunk)
 		}
+	}
+	if p.copyA {
+		p.stripBytes = roundUp(aBlockBytes(in, kn, kern.mr), 64)
 	}
 	if p.widen || p.localB {
 		// One chunk of B, and its column sums in the last 16 KiB.
@@ -232,7 +237,7 @@ func (p *product) run(w *Workspace) error {
 // whole says whether the product is one block of one worker and reads both operands where they lie, so that nothing is left to
 // decide: small products, whose fixed costs count.
 func (p *product) whole(in *cpuinfo.Info) bool {
-	if p.packA || p.packB || p.localA || p.localB || p.packTail || p.axpy || p.widen || p.scratch || p.front > 0 {
+	if p.copyA || p.packA || p.packB || p.localA || p.localB || p.packTail || p.axpy || p.widen || p.scratch || p.front > 0 {
 		return false
 	}
 	steps, width := ceilDiv(p.k, p.kern.a.kr), roundUp(p.n, p.kern.b.nr)
@@ -275,7 +280,9 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	}
 	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
 		p.localA || p.localB || p.widen)
-	if p.localB {
+	if p.byPanel {
+		p.bl = blockByPanel(in, p.kn, p.kern, min(p.low+1, p.height), p.strips, p.kp, p.panels, workers, p.localB)
+	} else if p.localB {
 		// Every block packs its chunks of B, so blocks are as high as C allows, and workers share columns.
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
 		p.bl.mc = ceilDiv(p.strips, blocks)
@@ -285,6 +292,10 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
 		// A large B in place is read a few rows at a time, each as far as possible, as memory and its prefetchers like it.
 		p.bl.kc = p.kn.kcInPlace
+		if p.kern.rowsDown != nil && p.strips > 1 {
+			// The next strip finds them in L2.
+			p.bl.kc = min(p.bl.kc, max(in.L2/2/(4*p.np)&^7, 8))
+		}
 		p.bl.nc, p.bl.unit = ceilDiv(p.panels, workers), 1
 		if workers > 1 {
 			p.bl.mc = p.strips
@@ -336,8 +347,12 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	if p.pb == nil {
 		// B in place needs vectors along its rows; a short last panel is copied alone for kernels that read
 		// whole panels.
+		rows := p.kn.bPackRows
+		if p.kern.rowsDown != nil {
+			rows /= 3 // strips are less than half as high, and each reads B again
+		}
 		p.packB = p.b.typ != F32 || p.b.ColStride != 1 ||
-			p.m >= p.kn.bPackRows && (p.n%nr != 0 && !p.kern.exactB || p.k > p.kn.kcMax || p.n > p.kn.bInPlaceBytes/4/p.k)
+			p.m >= rows && (p.n%nr != 0 && !p.kern.exactB || p.k > p.kn.kcMax || p.n > p.kn.bInPlaceBytes/4/p.k)
 		if p.packB && p.m <= p.kn.bLocalRows && p.kern.a != aInner {
 			p.packB, p.localB = false, true
 		}
@@ -397,6 +412,8 @@ func (p *product) Do(worker, job int) {
 			p.computeAxpy(worker, job)
 		case p.kern.a == aInner:
 			p.computeInner(worker, job)
+		case p.byPanel:
+			p.computeByPanel(worker, job)
 		default:
 			p.compute(worker, job)
 		}
@@ -451,6 +468,7 @@ func (p *product) compute(worker, job int) {
 	nr, kr := kern.b.nr, kern.a.kr
 	s0, s1, p0, p1 := p.blockOf(job)
 	args := &p.workers[worker].args
+	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
 	tail := nr
 	if p1 == p.panels {
 		tail = p.tail
@@ -508,15 +526,15 @@ func (p *product) compute(worker, job int) {
 				args.c = p.c.at(p.m0+row, p.n0+p0*nr)
 			}
 			if args.ahead = 0; kern.fast != nil && !p.near {
-				p.lookAhead(args, p0, p1, t0, kc, s1-s)
-				if p.pa == nil && !p.packA {
-					next, t := s+1, t0
-					if next == s1 {
-						next, t = s0, t0+kc
-					}
-					if row, _ := p.strip(next); t < steps {
-						args.nextA, args.nextALead = uintptr(p.a.at(p.m0+row, p.k0+t*kr)), p.a.RowStride*p.a.typ.Size()
-					}
+				p.lookAhead(args, p0, p1, t0, kc, s1-s0, s1-s)
+				next, t := s+1, t0
+				if next == s1 {
+					next, t = s0, t0+kc
+				}
+				nextRow, _ := p.strip(next)
+				args.nextC = (nextRow-row)*args.ldc - (p1-p0-1)*nr*4
+				if p.pa == nil && !p.packA && t < steps {
+					args.nextA, args.nextALead = uintptr(p.a.at(p.m0+nextRow, p.k0+t*kr)), p.a.RowStride*p.a.typ.Size()
 				}
 			}
 			if p.widen || p.localB {
@@ -551,10 +569,10 @@ func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
 	return p.a.at(p.m0+row, p.k0+t0*kr), p.a.RowStride * size, p.a.ColStride * size * kr
 }
 
-// lookAhead sets what the kernel fetches while it computes a strip, the left-th last of its block: the part that falls to it of
+// lookAhead sets what the kernel fetches while it computes a strip, the left-th last of the strips of its block: the part that falls to it of
 // the next chunk of B, so that the first strip of that chunk finds it in L2. Only the last strips do, for the chunk that is in use
-// to stay there as well.
-func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, left int) {
+// to stay there as well; where strips are few, kernels that can take larger parts. A single strip looks ahead in its own panels.
+func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
 	// Where there is nothing to fetch, the addresses stay in the strip of A, which is in L1.
 	args.ahead, args.aheadStep = uintptr(args.a), 0
 	args.nextA, args.nextALead = args.ahead, 0
@@ -570,6 +588,18 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, left int) {
 		return
 	}
 	kr := p.kern.a.kr
+	step := kr * f.step() / f.kr // bytes of a panel that a step takes
+	args.aheadLine = 16
+	if p.kern.rowsDown != nil {
+		if strips == 1 {
+			args.ahead, args.aheadStep = uintptr(base)+uintptr(p0*stride+t0*step+farAhead), stride
+			args.aheadLine = 64
+			return
+		}
+		for args.aheadLine < 64 && args.aheadLine*strips < step {
+			args.aheadLine *= 2
+		}
+	}
 	next, panel := t0+kc, p0
 	if next*kr >= p.kp {
 		// The next block: its panels follow, or start again.
@@ -579,14 +609,17 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, left int) {
 		}
 	}
 	size := min(p.bl.kc*kr, p.kp-next*kr) / f.kr * f.step() // of the chunk of one panel
-	part := kc / 4 * 64
+	part := kc * args.aheadLine
 	done := (ceilDiv(size, max(part, 1)) - left) * part
 	if done < 0 || done >= size {
 		return
 	}
-	args.ahead = uintptr(base) + uintptr(panel*stride+next*kr/f.kr*f.step()+done)
+	args.ahead = uintptr(base) + uintptr(panel*stride+next*step+done)
 	args.aheadStep = stride
 }
+
+// farAhead is the distance in bytes at which a single strip asks for B, which comes from memory.
+const farAhead = 2048
 
 // addrRows returns what the sums of row and the following ones start from.
 func (p *product) addrRows(row int) unsafe.Pointer {

@@ -52,6 +52,14 @@ type kargs struct {
 	aps  int
 	c2   unsafe.Pointer // nil is none
 	mode int
+
+	// Paced kernels compute a run of tiles of which each has A and C a step further on, as the panels of B that others go through: along the
+	// panels, or, with bps 0, down the strips of one panel, all of full width. They also fetch the tile of C that follows.
+	nextC     int // bytes from the last tile of C of the run to what is computed after it
+	aheadLine int // bytes that ahead moves on in each step, up to 64
+	nextAStep int // bytes that nextA moves on from tile to tile
+	aStep     int
+	cStep     int
 }
 
 // stepRows returns how many rows a packed strip of h rows takes in each step: whole vectors of the transposition, except for
@@ -103,8 +111,10 @@ type kernel struct {
 	full, half []func(*kargs) // by height 1..mr; half computes only the lower nr/2 columns of a last panel
 	fast       []func(*kargs) // nil, or by height: like full, but both operands must be packed
 	rows       []func(*kargs) // nil, or by height: like full, but B must be packed and the steps of a row of A side by side
-	wide       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
-	wideP      []int
+	// nil, or fast and rows for the strips of one panel, which stays in L1; fast and rows then are paced.
+	fastDown, rowsDown []func(*kargs)
+	wide               []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
+	wideP              []int
 
 	exactB bool // no function reads more than tail columns of the last panel of B
 

@@ -10,6 +10,7 @@ func archKernels() []*kernel {
 	// A low strip takes several panels at once, so that at least eight sums are in flight.
 	wide512 := []int{0, 4, 2, 2}
 	wide256 := []int{0, 3, 2}
+	low256 := []int{0, 4, 3, 2}
 	return []*kernel{
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
@@ -38,16 +39,17 @@ func archKernels() []*kernel {
 		},
 		{
 			name: "f32_f32_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F32, 16, 1}, acc: F32, mr: 6,
-			full: f32AVX2full[:], half: f32AVX2half[:], wide: f32AVX2wide[:], wideP: wide256,
+			full: f32AVX2full[:], fast: f32AVX2fast[:], rows: f32AVX2rows[:], fastDown: f32AVX2fastDown[:], rowsDown: f32AVX2rowsDown[:],
+			half: f32AVX2half[:], wide: f32AVX2wide[:], wideP: low256,
 			axpy: axpy8AVX2,
 		},
 		{
 			name: "f32_bf16_6x16k2__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{BF16, 16, 2}, acc: F32, mr: 6,
-			full: bf16AVX2full[:], half: bf16AVX2half[:], wide: bf16AVX2wide[:], wideP: wide256,
+			full: bf16AVX2full[:], half: bf16AVX2half[:], wide: bf16AVX2wide[:], wideP: low256,
 		},
 		{
 			name: "f32_f16_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F16, 16, 1}, acc: F32, mr: 6,
-			full: f16AVX2full[:], half: f16AVX2half[:], wide: f16AVX2wide[:], wideP: wide256,
+			full: f16AVX2full[:], half: f16AVX2half[:], wide: f16AVX2wide[:], wideP: low256,
 		},
 		{
 			name: "s16_s16_4x16k4__avx2", isa: cpuinfo.AVX2, a: aInner, b: format{s16, 16, 4}, acc: S32, mr: 4,

@@ -26,8 +26,9 @@ var bf16AVX2half = [7]func(*kargs){
 
 // bf16AVX2wide compute several panels at once.
 var bf16AVX2wide = [7]func(*kargs){
-	1: bf16AVX2h1x48,
-	2: bf16AVX2h2x32,
+	1: bf16AVX2h1x64,
+	2: bf16AVX2h2x48,
+	3: bf16AVX2h3x32,
 }
 
 // bf16AVX2h1x16 multiplies 1 rows by 16 columns a step, B as bf16.
@@ -40,10 +41,10 @@ func bf16AVX2h1x16(p *kargs)
 //go:noescape
 func bf16AVX2h1x8(p *kargs)
 
-// bf16AVX2h1x48 multiplies 1 rows by 48 columns a step, B as bf16.
+// bf16AVX2h1x64 multiplies 1 rows by 64 columns a step, B as bf16.
 //
 //go:noescape
-func bf16AVX2h1x48(p *kargs)
+func bf16AVX2h1x64(p *kargs)
 
 // bf16AVX2h2x16 multiplies 2 rows by 16 columns a step, B as bf16.
 //
@@ -55,10 +56,10 @@ func bf16AVX2h2x16(p *kargs)
 //go:noescape
 func bf16AVX2h2x8(p *kargs)
 
-// bf16AVX2h2x32 multiplies 2 rows by 32 columns a step, B as bf16.
+// bf16AVX2h2x48 multiplies 2 rows by 48 columns a step, B as bf16.
 //
 //go:noescape
-func bf16AVX2h2x32(p *kargs)
+func bf16AVX2h2x48(p *kargs)
 
 // bf16AVX2h3x16 multiplies 3 rows by 16 columns a step, B as bf16.
 //
@@ -69,6 +70,11 @@ func bf16AVX2h3x16(p *kargs)
 //
 //go:noescape
 func bf16AVX2h3x8(p *kargs)
+
+// bf16AVX2h3x32 multiplies 3 rows by 32 columns a step, B as bf16.
+//
+//go:noescape
+func bf16AVX2h3x32(p *kargs)
 
 // bf16AVX2h4x16 multiplies 4 rows by 16 columns a step, B as bf16.
 //

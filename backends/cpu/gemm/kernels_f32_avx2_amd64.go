@@ -4,6 +4,34 @@
 
 package gemm
 
+// f32AVX2fast take both operands packed.
+var f32AVX2fast = [7]func(*kargs){
+	4: f32AVX2h4x16p,
+	5: f32AVX2h5x16p,
+	6: f32AVX2h6x16p,
+}
+
+// f32AVX2rows take B packed and A by rows.
+var f32AVX2rows = [7]func(*kargs){
+	4: f32AVX2h4x16r,
+	5: f32AVX2h5x16r,
+	6: f32AVX2h6x16r,
+}
+
+// f32AVX2fastDown take both operands packed and go down the strips of a panel.
+var f32AVX2fastDown = [7]func(*kargs){
+	4: f32AVX2h4x16pd,
+	5: f32AVX2h5x16pd,
+	6: f32AVX2h6x16pd,
+}
+
+// f32AVX2rowsDown take B packed and A by rows and go down the strips of a panel.
+var f32AVX2rowsDown = [7]func(*kargs){
+	4: f32AVX2h4x16rd,
+	5: f32AVX2h5x16rd,
+	6: f32AVX2h6x16rd,
+}
+
 // f32AVX2full are the kernels of one panel, by height.
 var f32AVX2full = [7]func(*kargs){
 	1: f32AVX2h1x16,
@@ -26,8 +54,9 @@ var f32AVX2half = [7]func(*kargs){
 
 // f32AVX2wide compute several panels at once.
 var f32AVX2wide = [7]func(*kargs){
-	1: f32AVX2h1x48,
-	2: f32AVX2h2x32,
+	1: f32AVX2h1x64,
+	2: f32AVX2h2x48,
+	3: f32AVX2h3x32,
 }
 
 // f32AVX2h1x16 multiplies 1 rows by 16 columns a step, B as f32.
@@ -40,10 +69,10 @@ func f32AVX2h1x16(p *kargs)
 //go:noescape
 func f32AVX2h1x8(p *kargs)
 
-// f32AVX2h1x48 multiplies 1 rows by 48 columns a step, B as f32.
+// f32AVX2h1x64 multiplies 1 rows by 64 columns a step, B as f32.
 //
 //go:noescape
-func f32AVX2h1x48(p *kargs)
+func f32AVX2h1x64(p *kargs)
 
 // f32AVX2h2x16 multiplies 2 rows by 16 columns a step, B as f32.
 //
@@ -55,10 +84,10 @@ func f32AVX2h2x16(p *kargs)
 //go:noescape
 func f32AVX2h2x8(p *kargs)
 
-// f32AVX2h2x32 multiplies 2 rows by 32 columns a step, B as f32.
+// f32AVX2h2x48 multiplies 2 rows by 48 columns a step, B as f32.
 //
 //go:noescape
-func f32AVX2h2x32(p *kargs)
+func f32AVX2h2x48(p *kargs)
 
 // f32AVX2h3x16 multiplies 3 rows by 16 columns a step, B as f32.
 //
@@ -70,6 +99,11 @@ func f32AVX2h3x16(p *kargs)
 //go:noescape
 func f32AVX2h3x8(p *kargs)
 
+// f32AVX2h3x32 multiplies 3 rows by 32 columns a step, B as f32.
+//
+//go:noescape
+func f32AVX2h3x32(p *kargs)
+
 // f32AVX2h4x16 multiplies 4 rows by 16 columns a step, B as f32.
 //
 //go:noescape
@@ -79,6 +113,26 @@ func f32AVX2h4x16(p *kargs)
 //
 //go:noescape
 func f32AVX2h4x8(p *kargs)
+
+// f32AVX2h4x16p multiplies 4 rows by 16 columns a step, A and B packed.
+//
+//go:noescape
+func f32AVX2h4x16p(p *kargs)
+
+// f32AVX2h4x16r multiplies 4 rows by 16 columns a step, B packed, A by rows.
+//
+//go:noescape
+func f32AVX2h4x16r(p *kargs)
+
+// f32AVX2h4x16pd multiplies 4 rows by 16 columns a step, A and B packed, for a panel that lies in L1.
+//
+//go:noescape
+func f32AVX2h4x16pd(p *kargs)
+
+// f32AVX2h4x16rd multiplies 4 rows by 16 columns a step, B packed, A by rows, for a panel that lies in L1.
+//
+//go:noescape
+func f32AVX2h4x16rd(p *kargs)
 
 // f32AVX2h5x16 multiplies 5 rows by 16 columns a step, B as f32.
 //
@@ -90,6 +144,26 @@ func f32AVX2h5x16(p *kargs)
 //go:noescape
 func f32AVX2h5x8(p *kargs)
 
+// f32AVX2h5x16p multiplies 5 rows by 16 columns a step, A and B packed.
+//
+//go:noescape
+func f32AVX2h5x16p(p *kargs)
+
+// f32AVX2h5x16r multiplies 5 rows by 16 columns a step, B packed, A by rows.
+//
+//go:noescape
+func f32AVX2h5x16r(p *kargs)
+
+// f32AVX2h5x16pd multiplies 5 rows by 16 columns a step, A and B packed, for a panel that lies in L1.
+//
+//go:noescape
+func f32AVX2h5x16pd(p *kargs)
+
+// f32AVX2h5x16rd multiplies 5 rows by 16 columns a step, B packed, A by rows, for a panel that lies in L1.
+//
+//go:noescape
+func f32AVX2h5x16rd(p *kargs)
+
 // f32AVX2h6x16 multiplies 6 rows by 16 columns a step, B as f32.
 //
 //go:noescape
@@ -99,3 +173,23 @@ func f32AVX2h6x16(p *kargs)
 //
 //go:noescape
 func f32AVX2h6x8(p *kargs)
+
+// f32AVX2h6x16p multiplies 6 rows by 16 columns a step, A and B packed.
+//
+//go:noescape
+func f32AVX2h6x16p(p *kargs)
+
+// f32AVX2h6x16r multiplies 6 rows by 16 columns a step, B packed, A by rows.
+//
+//go:noescape
+func f32AVX2h6x16r(p *kargs)
+
+// f32AVX2h6x16pd multiplies 6 rows by 16 columns a step, A and B packed, for a panel that lies in L1.
+//
+//go:noescape
+func f32AVX2h6x16pd(p *kargs)
+
+// f32AVX2h6x16rd multiplies 6 rows by 16 columns a step, B packed, A by rows, for a panel that lies in L1.
+//
+//go:noescape
+func f32AVX2h6x16rd(p *kargs)

@@ -12,6 +12,9 @@ type knobs struct {
 	stripPercent  int
 	bPercent      int
 	cPercent      int
+	panelPercent  int
+	aPercent      int
+	panelStrips   int
 	jobsPerWorker int
 	macsPerWorker int
 	packLimit     int
@@ -43,6 +46,11 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"share of L1 for a strip of A: the rest is for the stream of B and lines of C"),
 	knob.Int(func(k *knobs) *int { return &k.bPercent }, "TESSERA_B_PERCENT", 35, 1, 90, "share of L2 for a chunk of B; the next one comes while it is in use"),
 	knob.Int(func(k *knobs) *int { return &k.cPercent }, "TESSERA_C_PERCENT", 26, 1, 90, "share of L2 for a block of C"),
+	knob.Int(func(k *knobs) *int { return &k.panelPercent }, "TESSERA_PANEL_PERCENT", 75, 1, 90,
+		"share of L1 for a panel of B in products that go by panels: the rest is for the strips of A that pass by and for C"),
+	knob.Int(func(k *knobs) *int { return &k.aPercent }, "TESSERA_A_PERCENT", 26, 1, 90, "share of L2 for a block of A in products that go by panels; the next one comes while it is in use"),
+	knob.Int(func(k *knobs) *int { return &k.panelStrips }, "TESSERA_PANEL_STRIPS", 8, 1, 1<<30,
+		"strips of A from which kernels with few registers go by panels: fewer do not pay for bringing a panel to L1"),
 	knob.Int(func(k *knobs) *int { return &k.jobsPerWorker }, "TESSERA_JOBS_PER_WORKER", 8, 1, 1024,
 		"blocks of C per worker at most that are made to divide the work evenly: more would share less of what each fetches"),
 	knob.Int(func(k *knobs) *int { return &k.macsPerWorker }, "TESSERA_MACS_PER_WORKER", 400_000, 1, maxInt,

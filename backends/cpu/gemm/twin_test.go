@@ -64,7 +64,7 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	call := func(run func(*kargs)) []float32 {
 		c := append([]float32{}, c0...)
 		p := &kargs{a: unsafe.Pointer(&aw[0]), b: unsafe.Pointer(&bw[0]), c: unsafe.Pointer(&c[0]), ars: ars, acs: acs,
-			bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: x.steps}
+			bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: x.steps, cStep: 4 * k.b.nr}
 		p.ahead, p.nextA = uintptr(p.a), uintptr(p.a)
 		if x.acc {
 			p.acc = 1
@@ -109,6 +109,47 @@ func TestKernelsMatchTwins(t *testing.T) {
 				compareWithTwin(t, r, k, rawCall{h: h, cols: nr + 3, steps: steps, acc: steps%2 == 0})
 			}
 			compareWithTwin(t, r, k, rawCall{h: h, cols: 2 * nr, steps: 67})
+		}
+	}
+}
+
+// Kernels that go down the strips of a panel give the bits of one strip after another, A packed or in rows, and touch no other row of C.
+func TestKernelsDownMatchTwins(t *testing.T) {
+	r := rand.New(rand.NewPCG(43, 44))
+	for _, k := range usable() {
+		for h := range k.rowsDown {
+			if k.rowsDown[h] == nil {
+				continue
+			}
+			for _, steps := range []int{1, 3, 7, 8, 9, 64, 131} {
+				for _, strips := range []int{1, 2, 5} {
+					for _, packed := range []bool{false, true} {
+						nr, ldc := k.b.nr, k.b.nr+5
+						p := kargs{ars: 4 * (steps + 3), acs: 4, bks: k.b.step(), ldc: 4 * ldc, k: steps, acc: strips % 2, tail: nr, cStep: 4 * h * ldc}
+						f := k.rowsDown[h]
+						p.aStep = h * p.ars
+						if packed {
+							p.ars, p.acs, p.aStep, f = 4, 4*stepRows(h), 4*stepRows(h)*steps, k.fastDown[h]
+						}
+						a, b, c0 := floats(r, strips*p.aStep/4), floats(r, steps*nr), floats(r, strips*h*ldc)
+						for _, ahead := range []bool{false, true} {
+							got, want := append([]float32{}, c0...), append([]float32{}, c0...)
+							q := p
+							q.a, q.b, q.c, q.panels = unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&got[0]), strips
+							if ahead {
+								q.ahead, q.nextA, q.aheadLine, q.nextAStep = uintptr(q.b), uintptr(q.a), 7, 128
+							}
+							f(&q)
+							for s := range strips {
+								q := p
+								q.a, q.b, q.c, q.panels = unsafe.Pointer(&a[s*p.aStep/4]), unsafe.Pointer(&b[0]), unsafe.Pointer(&want[s*h*ldc]), 1
+								twin(h, k.a, k.b)(&q)
+							}
+							require.Equal(t, want, got, "%s: %d rows, %d steps, %d strips, packed %v, ahead %v", k.name, h, steps, strips, packed, ahead)
+						}
+					}
+				}
+			}
 		}
 	}
 }

@@ -28,6 +28,11 @@ const (
 	oAheadS = 128
 	oNextA  = 136
 	oNextAS = 144
+	oNextC  = 176
+	oAheadL = 184
+	oNextAM = 192
+	oAStep  = 200
+	oCStep  = 208
 )
 
 const header = `
@@ -884,16 +889,34 @@ func amd64(out string) {
 	for _, fam := range []family512{{"f32", "f32"}, {"bf16", "bf16"}, {"f16", "f16"}, {"vnni8", "vnni8"}, {"madd8", "madd8"}} {
 		f, tables := &file{}, ""
 		const mr = 6
-		full, half, wide := map[int]string{}, map[int]string{}, map[int]string{}
+		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
+		fastDown, rowsDown := map[int]string{}, map[int]string{}
 		for h := 1; h <= mr; h++ {
 			full[h] = f.kernelAVX2(fam, h, 2, 1)
 			half[h] = f.kernelAVX2(fam, h, 1, 1)
-			switch h {
-			case 1:
-				wide[h] = f.kernelAVX2(fam, h, 2, 3)
-			case 2:
-				wide[h] = f.kernelAVX2(fam, h, 2, 2)
+			integer := fam.b == "vnni8" || fam.b == "madd8"
+			if !integer && h <= 3 {
+				wide[h] = f.lowAVX2(fam, h, lowPanels(h))
+			} else if integer {
+				switch h {
+				case 1:
+					wide[h] = f.kernelAVX2(fam, h, 2, 3)
+				case 2:
+					wide[h] = f.kernelAVX2(fam, h, 2, 2)
+				}
 			}
+			if h >= 4 && fam.b == "f32" {
+				fast[h] = f.fastAVX2(h, packedA, false)
+				rows[h] = f.fastAVX2(h, rowsA, false)
+				fastDown[h] = f.fastAVX2(h, packedA, true)
+				rowsDown[h] = f.fastAVX2(h, rowsA, true)
+			}
+		}
+		if len(fast) > 0 {
+			tables += table(fam.name+"AVX2fast", "take both operands packed.", fast, mr)
+			tables += table(fam.name+"AVX2rows", "take B packed and A by rows.", rows, mr)
+			tables += table(fam.name+"AVX2fastDown", "take both operands packed and go down the strips of a panel.", fastDown, mr)
+			tables += table(fam.name+"AVX2rowsDown", "take B packed and A by rows and go down the strips of a panel.", rowsDown, mr)
 		}
 		tables += table(fam.name+"AVX2full", "are the kernels of one panel, by height.", full, mr)
 		tables += table(fam.name+"AVX2half", "compute the lower 8 columns of a last panel.", half, mr)
