@@ -34,6 +34,8 @@ func Steps(workers int) []Step {
 		{"strip-percent", []int{25, 50, 75, 90}, blocks},
 		{"b-percent", []int{20, 30, 40, 55}, blocks},
 		{"c-percent", []int{15, 30, 45}, blocks},
+		{"panel-percent", []int{50, 75, 90}, blocks},
+		{"a-percent", []int{15, 26, 40}, blocks},
 		{"b-pack-rows", []int{16, 32, 48, 64, 96}, []Case{plain(24, 512, 512), plain(40, 512, 512), plain(56, 512, 512), plain(80, 512, 512)}},
 		{"b-local-rows", []int{0, 256, 1024, 4096}, []Case{plain(200, 512, 512), plain(600, 512, 512), plain(1500, 512, 256)}},
 		{"kc-in-place", []int{8, 16, 32, 64, 128}, []Case{plain(8, 1024, 1536), plain(4, 2048, 1024)}},
