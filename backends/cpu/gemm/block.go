@@ -76,6 +76,32 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	return blocking{kc, mc, nc, unit}
 }
 
+// innerSums is the scratch memory for the sums of kernels of the inner product: their blocks are large, because each copies A and widens B.
+const innerSums = 1 << 20
+
+// scratchBytes returns the scratch memory of a worker for the sums of a block that do not go to C at once. There is room for one call of any kernel.
+func scratchBytes(in *cpuinfo.Info, kn *knobs, k *kernel) int {
+	room := in.L2 / 100 * kn.cPercent
+	if k.a == aInner {
+		room = max(room, innerSums)
+	}
+	return max(room, maxUnit*4*k.b.nr*k.mr)
+}
+
+// maxUnit bounds the panels that a kernel takes together.
+const maxUnit = 4
+
+// within returns a block whose sums, strips of at most h rows by panels of nr columns, take at most room bytes.
+func (b blocking) within(room, h, nr int) blocking {
+	most := max(room/(4*h*nr), 1)
+	if b.mc <= most/b.nc {
+		return b
+	}
+	b.nc = min(b.nc, max(most/b.unit*b.unit, b.unit))
+	b.mc = max(min(b.mc, most/b.nc), 1)
+	return b
+}
+
 // passOnce returns the panels of a block for a single low strip, which goes through B once, so that none of it has to stay in a cache:
 // whole groups of as many panels as a kernel takes at once, at most most of them, and as many blocks for every worker.
 func passOnce(panels, wide, most, workers int) int {

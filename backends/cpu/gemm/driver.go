@@ -186,7 +186,10 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		p.widenBytes = chunkSumBytes + roundUp(max(in.L2/100*share, chunk*kern.a.lane()*nr)+4*nr, 64)
 	}
 	if p.scratch {
-		p.privateStep = max(in.L2/100*kn.cPercent, 4*nr*kern.mr)
+		p.privateStep = scratchBytes(in, kn, kern)
+		if width := 4 * roundUp(p.n, nr); p.m < p.privateStep/width {
+			p.privateStep = p.m * width // all of C
+		}
 	}
 	if p.privateStep += p.widenBytes + p.stripBytes; p.privateStep > 0 {
 		p.privateStep = roundUp(p.privateStep, 64)
@@ -303,6 +306,9 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	}
 	if p.axpy {
 		p.bl.nc, p.bl.unit = ceilDiv(p.panels, workers), 1 // rows of B are read as far as possible
+	}
+	if p.scratch {
+		p.bl = p.bl.within(scratchBytes(in, p.kn, kern), min(p.low+1, p.mp), nr)
 	}
 	p.gm, p.gn = ceilDiv(p.strips, p.bl.mc), ceilDiv(p.panels, p.bl.nc)
 	jobs := p.gm * p.gn
