@@ -74,6 +74,7 @@ type Model struct {
 	own      []backends.Backend // opened here
 
 	mu       sync.Mutex
+	opening  sync.RWMutex // read while a session is opened
 	programs map[limits]*program
 	sessions map[*Session]struct{}
 	idle     []*Session // for calls on the model itself
@@ -296,6 +297,10 @@ func (m *Model) Close() error {
 		return nil
 	}
 	m.closed = true
+	m.mu.Unlock()
+	m.opening.Lock() // sessions that are being opened are done now; later ones see that the model is closed
+	m.opening.Unlock()
+	m.mu.Lock()
 	open := make([]*Session, 0, len(m.sessions))
 	for s := range m.sessions {
 		open = append(open, s)

@@ -50,6 +50,8 @@ func (m *Model) NewSession() (*Session, error) {
 }
 
 func (m *Model) newSession(lim limits) (*Session, error) {
+	m.opening.RLock()
+	defer m.opening.RUnlock()
 	ctx := context.Background()
 	p, err := m.program(ctx, lim)
 	if err != nil {
@@ -64,12 +66,15 @@ func (m *Model) newSession(lim limits) (*Session, error) {
 		return nil, err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+	closed := m.closed
+	if !closed {
+		m.sessions[s] = struct{}{}
+	}
+	m.mu.Unlock()
+	if closed {
 		_ = s.release()
 		return nil, ErrClosed
 	}
-	m.sessions[s] = struct{}{}
 	return s, nil
 }
 
@@ -141,7 +146,8 @@ func (s *Session) Rewind(n int) error {
 	return nil
 }
 
-// Logits returns those of the last token that was evaluated, nil after a rewind. They are valid until the next evaluation.
+// Logits returns those of the last token that was evaluated, nil after a rewind. They are valid until the next evaluation and until the session or
+// the model is closed, which gives their memory back.
 func (s *Session) Logits() []float32 { return s.logits }
 
 // Eval reads tokens and leaves the logits of the last one in Logits. If the context is too short nothing is read and the error is a

@@ -2,10 +2,12 @@ package llm_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,4 +87,33 @@ func TestFirstRunsPackWeights(t *testing.T) {
 	<-started
 	require.NoError(t, m.Close())
 	require.ErrorIs(t, <-done, llm.ErrClosed)
+}
+
+// Sessions that are opened while the model is being closed work or say ErrClosed, and nobody waits for ever.
+func TestSessionsOpenBesideClose(t *testing.T) {
+	for round := range 60 {
+		m, err := llm.Parse(tolstoy.GGUF(), llm.Options{})
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for {
+					s, err := m.NewSession()
+					if err == nil {
+						err = s.Eval(context.Background(), 11)
+						_ = s.Close()
+					}
+					if err != nil {
+						if !errors.Is(err, llm.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round%6) * time.Millisecond)
+		require.NoError(t, m.Close())
+		wg.Wait()
+	}
 }
