@@ -206,7 +206,11 @@ func (p *product) run(w *Workspace) error {
 	if l.bad {
 		return errTooLarge(p.m, p.n, p.k)
 	}
-	if err := w.reserve(l.size); err != nil {
+	from, least := mapFrom, 0
+	if p.kern.a == aInner {
+		from, least = hugeFrom, hugePage
+	}
+	if err := w.reserveFrom(l.size, from, least); err != nil {
 		return err
 	}
 	if l.whole {

@@ -61,14 +61,18 @@ func (w *Workspace) Close() error {
 // mapFrom is the size from which packed operands are mapped outside the Go heap, with huge pages where the system gives them.
 const mapFrom = 1 << 20
 
-// A workspace of hugeFrom bytes or more lies in huge pages: kernels go through several streams of it at once, and some processors take a cycle or
-// two for each change between small pages, even of those that their tables hold (int8 on Zen 3: a fifth of the time).
+// Kernels of the inner product go through several streams of a workspace at once, and some processors take a cycle or two for each change between
+// small pages, even of those that their tables hold (a fifth of the time on Zen 3): theirs lies in a huge page, if it is not small. Other
+// products have many workspaces, one a node of a graph, for which that would be a waste.
 const (
 	hugeFrom = 128 << 10
 	hugePage = 2 << 20
 )
 
-func (w *Workspace) reserve(n int) error {
+func (w *Workspace) reserve(n int) error { return w.reserveFrom(n, mapFrom, 0) }
+
+// reserveFrom is reserve that maps memory for workspaces of at least from bytes, and then at least least bytes of it.
+func (w *Workspace) reserveFrom(n, from, least int) error {
 	if n <= len(w.buf) {
 		return nil
 	}
@@ -79,11 +83,11 @@ func (w *Workspace) reserve(n int) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	if size < hugeFrom {
+	if size < from {
 		w.buf = mem.Bytes(size)
 		return nil
 	}
-	m, err := mem.Anonymous(max(size, hugePage))
+	m, err := mem.Anonymous(max(size, least))
 	if err != nil {
 		return fmt.Errorf("gemm: workspace: %w", err)
 	}
