@@ -180,7 +180,8 @@ type machine struct{ peak, bandwidth float64 }
 // token does: of fewer, a cache would keep a larger part.
 func measureMachine(typ string, threads int, read float64) machine {
 	arithmetic := gemm.S8
-	if typ == "f32" || typ == "f16" || typ == "bf16" {
+	switch strings.ToLower(typ) {
+	case "f32", "f16", "bf16":
 		arithmetic = gemm.F32
 	}
 	m := machine{peak: gemm.Peak(arithmetic, threads, nil)}
