@@ -111,6 +111,8 @@ func TestCacheFlag(t *testing.T) {
 
 // Mistakes are one clear line and the right exit status.
 func TestMistakes(t *testing.T) {
+	embedded := filepath.Join(t.TempDir(), "m.gguf") // in q8_0
+	require.NoError(t, os.WriteFile(embedded, tolstoy.GGUF(), 0o600))
 	garbage := filepath.Join(t.TempDir(), "garbage.gguf")
 	require.NoError(t, os.WriteFile(garbage, []byte("GGUF but not really"), 0o600))
 	for _, c := range []struct {
@@ -150,6 +152,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"quantize", "--type", "q8_0", "a", os.DevNull}, 1, "not a regular file"},
 		{[]string{"quantize", "--type", "q8_0", "a", "/none/b.gguf"}, 1, "/none/b.gguf"},
 		{[]string{"quantize", "--type", "q8_0", garbage, garbage}, 2, "both"},
+		{[]string{"quantize", embedded, embedded + ".q4", "--type", "q4_0"}, 1, "--allow-requantize"},
 		{[]string{"chat", "--history", os.DevNull}, 1, "not a regular file"},
 		{[]string{"chat", "--history", "/none/talk.json"}, 1, "/none"},
 		{[]string{"generate", "--context", "2000000000"}, 2, "--context"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -50,6 +51,9 @@ func quantizeCommand() *cobra.Command {
 			var size int64
 			err = atomicfile.Write(args[1], 0o644, func(f *os.File) (err error) {
 				if list, err = gguf.Quantize(cmd.Context(), f, in, o); err != nil {
+					if errors.Is(err, gguf.ErrQuantized) {
+						err = fmt.Errorf("%w (--allow-requantize)", err)
+					}
 					return err
 				}
 				info, err := f.Stat()
