@@ -15,7 +15,7 @@ import (
 )
 
 // ErrQuantized says that a tensor is in a block format already, where [QuantizeOptions].Requantize does not allow to quantize it again.
-var ErrQuantized = errors.New("quantized already; quantizing it again must be allowed")
+var ErrQuantized = errors.New("already; quantizing it again must be allowed")
 
 // recipe is a way to quantize a whole file: a base type, the number that general.file_type has for it, and which tensors deserve more
 // bits. The choices are llama.cpp's, so that a file of a given name is what its readers expect.
@@ -109,7 +109,7 @@ func Quantize(ctx context.Context, out io.Writer, f *File, o QuantizeOptions) ([
 			}
 		}
 		if to != info.Type && info.Type.DType().IsBlock() && !o.Requantize {
-			return nil, fmt.Errorf("tensor %q is %v: %w", info.Name, info.Type, ErrQuantized)
+			return nil, fmt.Errorf("tensor %q is %v %w", info.Name, info.Type, ErrQuantized)
 		}
 		q := &report[i]
 		*q = QuantizedTensor{Name: info.Name, From: info.Type.String(), To: to.String(), BytesIn: int64(info.Bytes)}
