@@ -213,7 +213,7 @@ func TestUsageErrors(t *testing.T) {
 		{"predict --size 64x64x64 --kmt -8", "--kmt -8"},
 		{"predict --size 64x64x64 --tile 128,128,128 --kmt 128", "of L1"},
 		{"predict --size 64x64x64 --schedule later", "overlapped, pingpong or serial"},
-		{"plot --dtype int8-int8", "-o FILE or --json"},
+		{"plot --dtype int8-int8", "--output FILE or --json"},
 		{"plot -o x.gif", "want an extension of .svg, .png"},
 		{"plot --kind pie --json", "roofline, kmt or beyond"},
 		{"trace --size 64x64x64 -o x.pdf", ".json, .svg or .png"},
