@@ -39,13 +39,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		// B goes by once, at the pace of memory, which likes panels of all of k; the strip comes from L2.
 		kc = max(kc, in.L2/100*kn.cPercent/(4*h))
 	}
-	if steps <= kc*5/4 {
-		kc = steps
-	} else {
-		chunks := ceilDiv(steps, kc)
-		kc = roundUp(ceilDiv(steps, chunks), 16)
-	}
-	kc = max(kc, 1)
+	kc = evenChunk(steps, kc)
 
 	most := max(in.L2/100*kn.cPercent/(h*4*nr), 1) // strips times panels of a block
 	if k.a == aInner {
@@ -74,6 +68,14 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	mc := min(max(most/nc, 1), strips)
 	mc = ceilDiv(strips, ceilDiv(strips, mc))
 	return blocking{kc, mc, nc, unit}
+}
+
+// evenChunk divides steps into equal chunks of about kc steps, or takes them all where few would be left over.
+func evenChunk(steps, kc int) int {
+	if steps <= kc*5/4 {
+		return max(steps, 1)
+	}
+	return max(roundUp(ceilDiv(steps, ceilDiv(steps, kc)), 16), 1)
 }
 
 // innerSums is the scratch memory for the sums of kernels of the inner product: their blocks are large, because each copies A and widens B.

@@ -17,12 +17,7 @@ import (
 // and all strips are one block.
 func blockByPanel(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, once bool) blocking {
 	kc := min(max(in.L1D*kn.panelPercent/100/(4*k.b.nr), kn.kcMin), kn.kcMax)
-	if steps <= kc*5/4 {
-		kc = steps
-	} else {
-		kc = roundUp(ceilDiv(steps, ceilDiv(steps, kc)), 16)
-	}
-	kc = max(kc, 1)
+	kc = evenChunk(steps, kc)
 	mc := max(in.L2/100*kn.aPercent/(4*h*max(kc, 64)), 1)
 	if once {
 		mc = strips
@@ -134,14 +129,10 @@ func (p *product) computeByPanel(worker, job int) {
 
 // panelAddr returns where step t0 of a panel of B lies, the i-th of its group.
 func (p *product) panelAddr(private unsafe.Pointer, panel, i, t0, kc int) unsafe.Pointer {
-	f := p.kern.b
-	switch {
-	case p.widen || p.localB:
-		return unsafe.Add(private, i*kc*f.step())
-	case p.pb != nil:
-		return p.pb.addr(p.n0/f.nr+panel, p.k0+t0)
+	if p.widen || p.localB {
+		return unsafe.Add(private, i*kc*p.kern.b.step())
 	}
-	return unsafe.Add(p.bPacked, panel*p.panelBytes()+t0*f.step())
+	return p.packedPanel(panel, t0)
 }
 
 // downStrips computes the strips of a block against one panel, those of each height in one call.
@@ -239,12 +230,16 @@ func (p *product) lookDown(args *kargs, strips, panel, p1, t0, kc int) {
 
 // panelHint returns the address of step t0 of a panel of B as it lies in memory.
 func (p *product) panelHint(panel, t0 int) uintptr {
-	f := p.kern.b
-	if p.pb != nil {
-		return uintptr(p.pb.addr(p.n0/f.nr+panel, p.k0+t0))
-	}
 	if p.localB {
 		return uintptr(p.private)
 	}
-	return uintptr(p.bPacked) + uintptr(panel*p.panelBytes()+t0*f.step())
+	return uintptr(p.packedPanel(panel, t0))
+}
+
+// packedPanel returns where step t0 of a panel of B lies that is packed, by the caller or by this call.
+func (p *product) packedPanel(panel, t0 int) unsafe.Pointer {
+	if p.pb == nil {
+		return unsafe.Add(p.bPacked, panel*p.panelBytes()+t0*p.kern.b.step())
+	}
+	return p.pb.addr(p.n0/p.kern.b.nr+panel, p.k0+t0)
 }
