@@ -82,7 +82,7 @@ func vex(prefix, opmap, op, rm, v, reg int) []byte {
 }
 
 var (
-	prefixes = map[int]int{0x66: 1, 0xF3: 2}
+	prefixes = map[int]int{0: 0, 0x66: 1, 0xF3: 2, 0xF2: 3}
 	maps     = map[int]int{0x38: 2}
 )
 

@@ -125,17 +125,40 @@ var amd64 = func() map[string]subject {
 	z := list("Z0", "Z1", "Z2", "Z4", "Z8", "Z16", "Z31")
 	y := list("Y0", "Y1", "Y2", "Y4", "Y8", "Y15")
 	wide := list("Y0", "Y1", "Y2", "Y4", "Y8", "Y16", "Y31")
-	return map[string]subject{
+	m := map[string]subject{
 		"VDPBF16PS":     {VDPBF16PS, [][]any{z, z, z}},
 		"VDPBF16PSbcst": {VDPBF16PSbcst, [][]any{list(1000, 4, 0, -4, 1<<20), z, z}},
 		"VCVTNEPS2BF16": {VCVTNEPS2BF16, [][]any{z, wide}},
 		"VPDPBUSD":      {VPDPBUSD, [][]any{y, y, y}},
 	}
+	t := list("T0", "T1", "T2", "T4", "T7")
+	var memory []any
+	for _, base := range generals {
+		for _, disp := range []int{0, 8, 64, -128, 128, -1 << 20} {
+			memory = append(memory, Mem{base, disp})
+		}
+	}
+	strides := list("AX", "CX", "DX", "BX", "BP", "SI", "DI", "R8", "R9", "R12", "R13", "R15")
+	m["LDTILECFG"] = subject{LDTILECFG, [][]any{memory}}
+	m["STTILECFG"] = subject{STTILECFG, [][]any{memory}}
+	m["TILERELEASE"] = subject{TILERELEASE, [][]any{}}
+	m["TILEZERO"] = subject{TILEZERO, [][]any{t}}
+	m["TILELOADD"] = subject{TILELOADD, [][]any{memory, strides, t}}
+	m["TILELOADDT1"] = subject{TILELOADDT1, [][]any{memory, strides, t}}
+	m["TILESTORED"] = subject{TILESTORED, [][]any{t, memory, strides}}
+	// The tiles of a product differ, so the lists have none in common.
+	for name, f := range map[string]any{"TDPBSSD": TDPBSSD, "TDPBSUD": TDPBSUD, "TDPBUSD": TDPBUSD, "TDPBUUD": TDPBUUD, "TDPBF16PS": TDPBF16PS} {
+		m[name] = subject{f, [][]any{list("T0", "T3", "T7"), list("T1", "T4"), list("T2", "T5", "T6")}}
+	}
+	return m
 }()
 
 // each calls f for every choice of arguments.
 func (s subject) each(call func(result any)) {
 	f := reflect.ValueOf(s.f)
+	if len(s.args) == 0 {
+		call(f.Call(nil)[0].Interface())
+	}
 	for _, last := range []bool{false, true} {
 		for i, values := range s.args {
 			for _, v := range values {
@@ -208,7 +231,7 @@ func TestArm64(t *testing.T) {
 func TestAMD64(t *testing.T) {
 	var code []byte
 	var want []string
-	register := regexp.MustCompile(`\b([ZY]\d+|AX)\b`)
+	register := regexp.MustCompile(`\b([ZYT]\d+|[A-D]X|[SB]P|[SD]I|R\d+)\b`)
 	for _, s := range amd64 {
 		s.each(func(r any) {
 			c := r.(Code)
@@ -216,6 +239,8 @@ func TestAMD64(t *testing.T) {
 			want = append(want, c.Text)
 		})
 	}
+	// objdump writes a displacement of zero only where one is encoded, and an index within the parentheses.
+	indexed, zero := regexp.MustCompile(`\((%\w+)\)\((%\w+)\*1\)`), regexp.MustCompile(`(^|[ ,])0\(`)
 	got := objdump(t, "objdump", "i386:x86-64", code)
 	if len(got) != len(want) || len(want) < 100 {
 		t.Fatalf("%d instructions read back, %d written", len(got), len(want))
@@ -232,19 +257,24 @@ func TestAMD64(t *testing.T) {
 				r = "zmm" + r[1:]
 			case 'y':
 				r = "ymm" + r[1:]
+			case 't':
+				r = "tmm" + r[1:]
+			case 'r':
 			default:
-				r = "rax"
+				r = "r" + r
 			}
 			return "%" + r
 		})
 		w = strings.ToLower(name) + " " + strings.ReplaceAll(args, ", ", ",")
+		w = indexed.ReplaceAllString(zero.ReplaceAllString(w, "$1("), "($1,$2,1)")
+		w = strings.TrimSpace(w)
 		if broadcast {
 			w = strings.Replace(w, ")", "){1to16}", 1)
 		}
 		if vexed {
 			w = "{vex} " + w
 		}
-		if g := decimal(got[i]); g != w {
+		if g := zero.ReplaceAllString(decimal(got[i]), "$1("); g != w {
 			t.Errorf("%q is read back, want %q", g, w)
 		}
 	}
@@ -307,6 +337,11 @@ func TestRefusals(t *testing.T) {
 		"shift":     func() { ZLSL(0, 0, 32) },
 		"kind":      func() { VDPBF16PS("Y0", "Z0", "Z0") },
 		"vex":       func() { VPDPBUSD("Y16", "Y0", "Y0") },
+		"tile":      func() { TILEZERO("T8") },
+		"same":      func() { TDPBSUD("T0", "T1", "T0") },
+		"stride":    func() { TILELOADD(Mem{"AX", 0}, "SP", "T0") },
+		"base":      func() { TILELOADD(Mem{"X0", 0}, "AX", "T0") },
+		"far":       func() { LDTILECFG(Mem{"AX", 1 << 40}) },
 	} {
 		func() {
 			defer func() {
@@ -324,6 +359,9 @@ func TestText(t *testing.T) {
 		t.Error(s)
 	}
 	if s := VPDPBUSD("Y1", "Y2", "Y3").String(); s != "LONG $0x506de2c4; BYTE $0xd9 // VPDPBUSD Y1, Y2, Y3 (VEX)" {
+		t.Error(s)
+	}
+	if s := TDPBF16PS("T1", "T2", "T3").String(); s != "LONG $0x5c72e2c4; BYTE $0xda // TDPBF16PS T1, T2, T3" {
 		t.Error(s)
 	}
 	if !bytes.Equal(VDPBF16PS("Z1", "Z2", "Z3").Bytes, []byte{0x62, 0xf2, 0x6e, 0x48, 0x52, 0xd9}) {
