@@ -89,7 +89,8 @@ func features(in *cpuinfo.Info) []string {
 		name string
 		has  bool
 	}{
-		{"avx512_vnni", in.Features.AVX512VNNI}, {"avx512_bf16", in.Features.AVX512BF16}, {"dotprod", in.Features.DotProd},
+		{"avx512_vnni", in.Features.AVX512VNNI}, {"avx512_bf16", in.Features.AVX512BF16}, {"amx_int8", in.Features.AMXInt8},
+		{"amx_bf16", in.Features.AMXBF16}, {"dotprod", in.Features.DotProd},
 		{"i8mm", in.Features.I8MM}, {"bf16", in.Features.BF16},
 	} {
 		if x.has {
@@ -167,7 +168,7 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 				p.fed = make([]*convKernel, len(p.kernels))
 			}
 			p.fed[i] = k
-			p.workspace += bytes
+			p.workspace.Own += bytes
 		}
 	}
 	return p, nil

@@ -23,12 +23,13 @@ const (
 	AVX2         // AVX2, FMA, F16C
 	AVXVNNI      // AVX2 and the VEX-encoded dot products
 	AVX512       // AVX-512 F, BW, DQ, VL, and whatever of VNNI and BF16 the processor has
+	AMX          // AVX512 and tile registers, for products of int8, of bf16, or both; not on systems that keep tiles from a process
 	NEON         // Advanced SIMD, and whatever of dot product, I8MM and BF16 the processor has
 	SVE          // NEON and the scalable vectors, of any length
 	numISA
 )
 
-var isaNames = [numISA]string{"", "portable", "avx2", "avxvnni", "avx512", "neon", "sve"}
+var isaNames = [numISA]string{"", "portable", "avx2", "avxvnni", "avx512", "amx", "neon", "sve"}
 
 func (i ISA) String() string {
 	if 0 < i && i < numISA {
@@ -52,6 +53,7 @@ type Features struct {
 	AVX512VNNI, AVX512BF16 bool // x86, beyond the base of the AVX512 level
 	AVX512VBMI             bool // byte permutations across a vector
 	VPDPFast               bool // VDPBF16PS runs at the rate of an f32 multiply-add, so that it doubles the product's ceiling
+	AMXInt8, AMXBF16       bool // products of tiles
 	DotProd, I8MM, BF16    bool // arm64: SDOT and UDOT, SMMLA and USDOT, BFDOT and BFMMLA
 }
 

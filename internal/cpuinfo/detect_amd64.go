@@ -6,20 +6,34 @@ import "github.com/klauspost/cpuid/v2"
 
 func detect(in *Info) {
 	c := &cpuid.CPU
-	if !c.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.BMI2) {
+	detectFrom(in, c.Supports, permitTiles)
+	if in.Features.AVX512BF16 {
+		// Measured: one VDPBF16PS every two cycles on Emerald Rapids against two VFMADD231PS a cycle; AMD documents full
+		// rate from Zen 4 on.
+		in.Features.VPDPFast = c.IsVendor(cpuid.AMD)
+	}
+}
+
+// detectFrom takes over what supports says of the processor and of what the system saves. The permission to use tiles is asked for once, here,
+// where the processor has them.
+func detectFrom(in *Info, supports func(...cpuid.FeatureID) bool, permitTiles func() bool) {
+	if !supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.BMI2) {
 		return
 	}
 	in.ISAs = append(in.ISAs, AVX2)
-	if c.Supports(cpuid.AVXVNNI) {
+	if supports(cpuid.AVXVNNI) {
 		in.ISAs = append(in.ISAs, AVXVNNI)
 	}
-	if c.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL) {
-		in.ISAs = append(in.ISAs, AVX512)
-		in.Features.AVX512VNNI = c.Supports(cpuid.AVX512VNNI)
-		in.Features.AVX512BF16 = c.Supports(cpuid.AVX512BF16)
-		in.Features.AVX512VBMI = c.Supports(cpuid.AVX512VBMI)
-		// Measured: one VDPBF16PS every two cycles on Emerald Rapids against two VFMADD231PS a cycle; AMD documents full
-		// rate from Zen 4 on.
-		in.Features.VPDPFast = in.Features.AVX512BF16 && c.IsVendor(cpuid.AMD)
+	if !supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL) {
+		return
+	}
+	in.ISAs = append(in.ISAs, AVX512)
+	in.Features.AVX512VNNI = supports(cpuid.AVX512VNNI)
+	in.Features.AVX512BF16 = supports(cpuid.AVX512BF16)
+	in.Features.AVX512VBMI = supports(cpuid.AVX512VBMI)
+	bytes, halves := supports(cpuid.AMXINT8), supports(cpuid.AMXBF16)
+	if supports(cpuid.AMXTILE) && (bytes || halves) && permitTiles() {
+		in.ISAs = append(in.ISAs, AMX)
+		in.Features.AMXInt8, in.Features.AMXBF16 = bytes, halves
 	}
 }

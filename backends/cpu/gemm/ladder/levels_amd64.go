@@ -15,7 +15,7 @@ var (
 
 // archLevels returns the levels for an instruction set of this architecture that is not the portable one.
 func archLevels(isa cpuinfo.ISA) (narrow, widest *level) {
-	if isa == cpuinfo.AVX512 {
+	if isa >= cpuinfo.AVX512 {
 		return sse, avx512
 	}
 	return sse, avx2

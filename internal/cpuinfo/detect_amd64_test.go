@@ -1,0 +1,49 @@
+//go:build !noasm
+
+package cpuinfo
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/klauspost/cpuid/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// The level of tiles takes the processor, the kernel's permission, which is asked for only where it counts, and AVX-512, whose kernels do what
+// tiles do not.
+func TestTilesNeedPermission(t *testing.T) {
+	base := []cpuid.FeatureID{cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.BMI2}
+	wide := append(slices.Clone(base), cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI, cpuid.AVX512BF16)
+	for _, x := range []struct {
+		name        string
+		has         []cpuid.FeatureID
+		permit      bool
+		asked       bool
+		bytes, half bool
+		want        []ISA
+	}{
+		{"no tiles", wide, true, false, false, false, []ISA{Portable, AVX2, AVX512}},
+		{"tiles", append(slices.Clone(wide), cpuid.AMXTILE, cpuid.AMXINT8, cpuid.AMXBF16), true, true, true, true, []ISA{Portable, AVX2, AVX512, AMX}},
+		{"refused", append(slices.Clone(wide), cpuid.AMXTILE, cpuid.AMXINT8, cpuid.AMXBF16), false, true, false, false, []ISA{Portable, AVX2, AVX512}},
+		{"bytes only", append(slices.Clone(wide), cpuid.AMXTILE, cpuid.AMXINT8), true, true, true, false, []ISA{Portable, AVX2, AVX512, AMX}},
+		{"no products", append(slices.Clone(wide), cpuid.AMXTILE), true, false, false, false, []ISA{Portable, AVX2, AVX512}},
+		{"no AVX-512", append(slices.Clone(base), cpuid.AMXTILE, cpuid.AMXINT8, cpuid.AMXBF16), true, false, false, false, []ISA{Portable, AVX2}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			in, asked := &Info{ISAs: []ISA{Portable}}, false
+			supports := func(ids ...cpuid.FeatureID) bool {
+				for _, id := range ids {
+					if !slices.Contains(x.has, id) {
+						return false
+					}
+				}
+				return true
+			}
+			detectFrom(in, supports, func() bool { asked = true; return x.permit })
+			require.Equal(t, x.want, in.ISAs)
+			require.Equal(t, x.asked, asked)
+			require.Equal(t, []bool{x.bytes, x.half}, []bool{in.Features.AMXInt8, in.Features.AMXBF16})
+		})
+	}
+}
