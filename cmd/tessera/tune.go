@@ -42,8 +42,8 @@ func tuneCommand() *cobra.Command {
 		Long: `Measures the thresholds that decide how products are computed, one after another, and writes the best values to the
 profile that every later run loads: profile.json in the folder tessera of your configuration folder, or the file that TESSERA_PROFILE
 names. A profile holds the values of several processors. The environment overrides it: a threshold whose variable is set is not
-measured. Results of products do not depend on thresholds, apart from the last place where a format says so. It takes some
-seconds; let nothing else run meanwhile.`,
+measured. docs/knobs.md says which others are not, and why. Results of products do not depend on thresholds, apart from the last place
+where a format says so. It takes a minute or two; let nothing else run meanwhile.`,
 		Example: "  tessera tune\n  tessera tune --dry-run --knob kc-max,b-pack-rows\n  tessera tune --list",
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,6 +64,9 @@ seconds; let nothing else run meanwhile.`,
 			if len(names) > 0 {
 				var unknown []string
 				if steps, unknown = tune.Select(steps, names); len(unknown) > 0 {
+					if reason, ok := tune.Unmeasured()[unknown[0]]; ok {
+						return cli.Usagef("--knob %s is not measured: %s", unknown[0], reason)
+					}
 					return cli.Usagef("--knob %s: not among those that are measured: %s", strings.Join(unknown, ","), strings.Join(measured(workers), ", "))
 				}
 			}

@@ -152,6 +152,16 @@ func TestTuneMeasures(t *testing.T) {
 	require.Positive(t, got.Seconds)
 }
 
+// A threshold that exists and is not measured is refused with the reason.
+func TestTuneSaysWhyNot(t *testing.T) {
+	withFakeClock(t)
+	for name, reason := range tune.Unmeasured() {
+		_, _, err := call(t, "tune", "--dry-run", "--knob", name)
+		require.Equal(t, 2, cli.ExitCode(err), name)
+		require.ErrorContains(t, err, "--knob "+name+" is not measured: "+reason)
+	}
+}
+
 func TestTuneList(t *testing.T) {
 	out, _, err := call(t, "tune", "--list")
 	require.NoError(t, err)

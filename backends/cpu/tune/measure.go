@@ -104,8 +104,8 @@ func (t *Clock) prepare(c Case) error {
 	case c.Batch > 1:
 		return t.prepareBatch(c, threads, floats)
 	}
-	fa, fb, fc := floats(c.M*c.K), floats(c.K*c.N), make([]float32, c.M*c.N)
-	a, b := gemm.Of(fa, c.M, c.K), gemm.Of(fb, c.K, c.N)
+	fa, fb := floats(c.M*c.K), floats(c.K*c.N)
+	a, b, out := gemm.Of(fa, c.M, c.K), gemm.Of(fb, c.K, c.N), gemm.Of(make([]float32, c.M*c.N), c.M, c.N)
 	if c.ColA {
 		a = gemm.View(fa, c.M, c.K, 1, c.M)
 	}
@@ -115,6 +115,8 @@ func (t *Clock) prepare(c Case) error {
 		half := make([]uint16, len(fb))
 		tensor.F32sToBF16(half, fb)
 		b = gemm.Raw(gemm.BF16, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(half))), 2*len(half)), c.K, c.N, c.N, 1)
+	case S8:
+		a, b, out = gemm.Of(bytes(fa), c.M, c.K), gemm.Of(bytes(fb), c.K, c.N), gemm.Of(make([]int32, c.M*c.N), c.M, c.N)
 	default:
 		return errors.New("no products of " + string(c.Kind))
 	}
@@ -126,7 +128,6 @@ func (t *Clock) prepare(c Case) error {
 		}
 		t.free = packed.Close
 	}
-	out := gemm.Of(fc, c.M, c.N)
 	t.run = func(knobs map[string]int) (func() error, error) {
 		kn, err := gemm.NewKnobs(only("backends/cpu/gemm", knobs))
 		if err != nil {
@@ -139,6 +140,15 @@ func (t *Clock) prepare(c Case) error {
 		return func() error { return gemm.MulPacked(out, a, packed, o) }, nil
 	}
 	return nil
+}
+
+// bytes returns numbers of -1 to 1 as signed bytes.
+func bytes(x []float32) []int8 {
+	y := make([]int8, len(x))
+	for i, v := range x {
+		y[i] = int8(v * 127)
+	}
+	return y
 }
 
 func (t *Clock) prepareBlocks(c Case, threads int, floats func(int) []float32) error {

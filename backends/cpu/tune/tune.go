@@ -2,11 +2,12 @@
 // there: `tessera tune` writes them to the profile that the library loads (internal/knob).
 //
 // Thresholds are decided one after another, each with those before it as decided. For one threshold, every candidate value runs
-// every case of its step in every round, next to the current value, so that a clock that drifts meets all of them. What counts is
-// the ratio of a candidate's time to the current value's in the same round: its median over the rounds for each case, and the
-// geometric mean of those over the cases. A value replaces the current one only if it is faster by more than the margin, and if the
-// same mean of the ratios that two of three rounds stay below is faster too: where times scatter, as on a shared machine with
-// several workers, a median alone says little.
+// every case of its step in every round, next to the current value and each round in another order, so that a clock that drifts meets
+// all of them. What counts is the ratio of a candidate's time to the current value's in the same round: its median over the rounds for
+// each case, and the geometric mean of those over the cases. A value replaces the current one only if it is faster by more than the
+// margin, and if the same mean of the ratios that two of three rounds stay below is faster too: where times scatter, as on a shared
+// machine with several workers, a median alone says little. The best of several candidates may only have been the luckiest, so it must
+// win again, by the same rule, in a second comparison with the current value alone, whose ratio is the one that is told.
 package tune
 
 import (
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"github.com/tessera-go/tessera/backends/cpu/conv"
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/internal/knob"
 	"github.com/tessera-go/tessera/internal/median"
 )
@@ -37,10 +40,11 @@ type Case struct {
 // Kind says what is multiplied.
 type Kind string
 
-// The kinds: f32 by f32, f32 by bf16 weights, f32 by weights in blocks of 32 with 4 bits; and f32 convolutions.
+// The kinds: f32 by f32, f32 by bf16 weights, int8 by int8, f32 by weights in blocks of 32 with 4 bits; and f32 convolutions.
 const (
 	F32  Kind = "f32"
 	BF16 Kind = "bf16"
+	S8   Kind = "s8"
 	Q4   Kind = "q4_0"
 	Conv Kind = "conv"
 )
@@ -51,6 +55,9 @@ func (c Case) String() string {
 		s = fmt.Sprintf("conv %dx%dx%d to %d channels, %dx%d", i.H, i.W, i.C, i.M, i.KH, i.KW)
 		if i.Depthwise() {
 			s += " depthwise"
+		}
+		if i.Transposed {
+			s += " transposed"
 		}
 	}
 	if c.Batch > 1 {
@@ -83,7 +90,7 @@ type Measurer interface {
 // Config is what Run decides by.
 type Config struct {
 	Steps    []Step
-	Rounds   int                                       // measurements of each value and case; at least 1
+	Rounds   int                                       // measurements of each value and case in a comparison; at least 1
 	Margin   float64                                   // the share of the time that a value must save to replace another
 	Progress func(done, total int, what string)        // nil, or told after each measurement
 	Current  func(d *knob.Def) (value int, fixed bool) // what a threshold is before; fixed ones are not tried. nil: defaults
@@ -101,7 +108,7 @@ type Choice struct {
 	Env        string      `json:"env"`
 	Before     int         `json:"before"`
 	Value      int         `json:"value"`
-	Saved      float64     `json:"saved"`           // share of the time, 0 where nothing changes
+	Saved      float64     `json:"saved"`           // share of the time in the second comparison, 0 where nothing changes
 	Fixed      bool        `json:"fixed,omitempty"` // by the environment, so that nothing was tried
 	Candidates []Candidate `json:"candidates"`
 }
@@ -162,49 +169,90 @@ func Run(ctx context.Context, m Measurer, c Config) ([]Choice, error) {
 func (c *Choice) decide(ctx context.Context, m Measurer, s Step, now map[string]int, conf Config, tick func(Case)) error {
 	values := []int{c.Before}
 	for _, v := range s.Values {
-		if !slices.Contains(values, v) {
+		if !slices.Contains(values, v) && agree(now, s.Knob, v) {
 			values = append(values, v)
 		}
 	}
-	logs := make([]float64, len(values))  // sums over the cases of the logarithms of median ratios
-	sober := make([]float64, len(values)) // the same of the ratios that two of three rounds stay below
+	seen, err := compare(ctx, m, s, now, values, conf.Rounds, tick)
+	if err != nil {
+		return err
+	}
+	best := 0
+	for i, v := range values {
+		c.Candidates = append(c.Candidates, Candidate{v, seen[i].ratio})
+		if seen[i].saves(conf.Margin) && (best == 0 || seen[i].ratio < seen[best].ratio) {
+			best = i
+		}
+	}
+	slices.SortFunc(c.Candidates, func(a, b Candidate) int { return a.Value - b.Value })
+	if best == 0 {
+		return nil
+	}
+	again, err := compare(ctx, m, s, now, []int{c.Before, values[best]}, conf.Rounds, func(Case) {})
+	if err != nil {
+		return err
+	}
+	if again[1].saves(conf.Margin) {
+		c.Value, c.Saved = values[best], 1-again[1].ratio
+	}
+	return nil
+}
+
+// verdict is how a value compares with the current one over all cases.
+type verdict struct {
+	ratio float64 // geometric mean of the median ratios
+	sober float64 // of the ratios that two of three rounds stay below
+}
+
+func (v verdict) saves(margin float64) bool { return v.ratio < 1-margin && v.sober < 1 }
+
+// compare times values of a step's threshold against each other; the first one is the current value.
+func compare(ctx context.Context, m Measurer, s Step, now map[string]int, values []int, rounds int, tick func(Case)) ([]verdict, error) {
+	ratio, sober := make([]float64, len(values)), make([]float64, len(values)) // sums of logarithms over the cases
 	for _, at := range s.Cases {
 		ratios := make([][]float64, len(values))
-		for range max(conf.Rounds, 1) {
-			var base time.Duration
-			for i, v := range values {
+		for round := range max(rounds, 1) {
+			times := make([]time.Duration, len(values))
+			for i := range values {
+				i = (i + round) % len(values) // what comes first is no value's fate
 				knobs := maps.Clone(now)
-				knobs[s.Knob] = v
+				knobs[s.Knob] = values[i]
 				d, err := m.Time(ctx, at, knobs)
 				if err != nil {
-					return fmt.Errorf("tune: %s=%d, %v: %w", s.Knob, v, at, err)
+					return nil, fmt.Errorf("tune: %s=%d, %v: %w", s.Knob, values[i], at, err)
 				}
 				if d <= 0 {
-					return fmt.Errorf("tune: %s=%d, %v: a time of %v", s.Knob, v, at, d)
+					return nil, fmt.Errorf("tune: %s=%d, %v: a time of %v", s.Knob, values[i], at, d)
 				}
-				if i == 0 {
-					base = d
-				}
-				ratios[i] = append(ratios[i], d.Seconds()/base.Seconds())
+				times[i] = d
+			}
+			for i, d := range times {
+				ratios[i] = append(ratios[i], d.Seconds()/times[0].Seconds())
 			}
 			tick(at)
 		}
 		for i := range values {
 			slices.Sort(ratios[i])
-			logs[i] += math.Log(median.Of(ratios[i]))
+			ratio[i] += math.Log(median.Of(ratios[i]))
 			sober[i] += math.Log(ratios[i][len(ratios[i])*2/3])
 		}
 	}
-	best := 1.0
-	for i, v := range values {
-		ratio := math.Exp(logs[i] / float64(len(s.Cases)))
-		c.Candidates = append(c.Candidates, Candidate{v, ratio})
-		if ratio < best && ratio < 1-conf.Margin && sober[i] < 0 {
-			best, c.Value, c.Saved = ratio, v, 1-ratio
-		}
+	verdicts := make([]verdict, len(values))
+	for i := range values {
+		n := float64(len(s.Cases))
+		verdicts[i] = verdict{math.Exp(ratio[i] / n), math.Exp(sober[i] / n)}
 	}
-	slices.SortFunc(c.Candidates, func(a, b Candidate) int { return a.Value - b.Value })
-	return nil
+	return verdicts, nil
+}
+
+// agree says whether a value does not contradict what the other thresholds are.
+func agree(now map[string]int, name string, value int) bool {
+	knobs := maps.Clone(now)
+	knobs[name] = value
+	_, err1 := gemm.NewKnobs(only("backends/cpu/gemm", knobs))
+	_, err2 := qgemm.NewKnobs(only("backends/cpu/qgemm", knobs))
+	_, err3 := conv.NewKnobs(only("backends/cpu/conv", knobs))
+	return err1 == nil && err2 == nil && err3 == nil
 }
 
 // Values returns the thresholds of choices by name, those that the environment fixes left out.

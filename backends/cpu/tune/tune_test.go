@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	_ "github.com/tessera-go/tessera/backends/cpu" // for all thresholds of the backend
 	"github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/internal/knob"
 )
@@ -51,7 +52,7 @@ func TestBestValueWins(t *testing.T) {
 	require.Equal(t, 1024, got[0].Value)
 	require.InDelta(t, 1-1/1.1, got[0].Saved, 1e-3)
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, ticks)
-	require.Equal(t, 4*2*3, f.calls, "the current value is among the candidates and measured once a round")
+	require.Equal(t, 4*2*3+2*2*3, f.calls, "the current value is among the candidates and measured once a round; then the two best again")
 	var values []int
 	for _, c := range got[0].Candidates {
 		values = append(values, c.Value)
@@ -95,15 +96,47 @@ func TestDriftAndDisturbance(t *testing.T) {
 // A value whose times scatter widely around those of the current one does not win by its median.
 func TestScatterDoesNotWin(t *testing.T) {
 	times := []time.Duration{500, 1400, 900, 1600, 600, 1500, 950, 1700, 940} // against 1000; the median is 950
-	f := &fake{time: func(call int, _ Case, k map[string]int) (time.Duration, error) {
+	next := 0
+	f := &fake{time: func(_ int, _ Case, k map[string]int) (time.Duration, error) {
 		if k["kc-max"] == 1024 {
-			return times[(call/2-1)%len(times)] * time.Microsecond, nil
+			next++
+			return times[(next-1)%len(times)] * time.Microsecond, nil
 		}
 		return time.Millisecond, nil
 	}}
 	got, err := Run(context.Background(), f, Config{Steps: []Step{{"kc-max", []int{1024}, []Case{small}}}, Rounds: len(times), Margin: 0.02})
 	require.NoError(t, err)
 	require.InDelta(t, 0.95, got[0].Candidates[1].Ratio, 1e-9)
+	require.Equal(t, 512, got[0].Value)
+}
+
+// Of many values that are all alike, the one that happened to be fastest is compared again before it replaces the current one.
+func TestLuckDoesNotWin(t *testing.T) {
+	const rounds = 5
+	values := []int{256, 384, 768, 1024, 1536, 2048}
+	f := &fake{time: func(call int, _ Case, k map[string]int) (time.Duration, error) {
+		if first := (len(values) + 1) * rounds; k["kc-max"] == 768 && call <= first {
+			return 900 * time.Microsecond, nil
+		}
+		return time.Millisecond, nil
+	}}
+	got, err := Run(context.Background(), f, Config{Steps: []Step{{"kc-max", values, []Case{small}}}, Rounds: rounds, Margin: 0.02})
+	require.NoError(t, err)
+	require.Equal(t, 512, got[0].Value)
+	require.Zero(t, got[0].Saved)
+	require.InDelta(t, 0.9, got[0].Candidates[3].Ratio, 1e-9)
+}
+
+// Being first in a round costs as often as being last: a first measurement that is always slow decides nothing.
+func TestOrderDecidesNothing(t *testing.T) {
+	f := &fake{time: func(call int, _ Case, _ map[string]int) (time.Duration, error) {
+		if call%3 == 1 { // three values a round
+			return 1100 * time.Microsecond, nil
+		}
+		return time.Millisecond, nil
+	}}
+	got, err := Run(context.Background(), f, Config{Steps: []Step{{"kc-max", []int{256, 1024}, []Case{small, large}}}, Rounds: 9, Margin: 0.02})
+	require.NoError(t, err)
 	require.Equal(t, 512, got[0].Value)
 }
 
@@ -203,6 +236,58 @@ func TestStepsAreLegal(t *testing.T) {
 	require.Len(t, chosen, 2)
 }
 
+// Every threshold is measured, or it is said why not, never both.
+func TestEveryThresholdIsAccountedFor(t *testing.T) {
+	why := Unmeasured()
+	var measured, want []string
+	for _, s := range Steps(2) {
+		require.NotContains(t, why, s.Knob, "it is measured")
+		require.NotContains(t, measured, s.Knob, "measured twice")
+		measured = append(measured, s.Knob)
+	}
+	for _, d := range knob.All() {
+		want = append(want, d.Name)
+	}
+	for name, reason := range why {
+		require.NotEmpty(t, reason, name)
+		measured = append(measured, name)
+	}
+	require.ElementsMatch(t, want, measured)
+}
+
+// A value that contradicts another threshold is not tried.
+func TestContradictionsAreNotTried(t *testing.T) {
+	f := &fake{time: func(_ int, _ Case, k map[string]int) (time.Duration, error) {
+		require.LessOrEqual(t, k["kc-min"], k["kc-max"])
+		return valley(k["kc-min"], 1024), nil
+	}}
+	got, err := Run(context.Background(), f, Config{Steps: []Step{{"kc-min", []int{64, 256, 1024}, []Case{small}}}, Margin: 0.02,
+		Current: func(d *knob.Def) (int, bool) {
+			if d.Name == "kc-max" {
+				return 300, true
+			}
+			return d.Default, false
+		}})
+	require.NoError(t, err)
+	require.Equal(t, 256, got[0].Value)
+	require.Len(t, got[0].Candidates, 3)
+}
+
+// A case of each step runs with every value that is tried, as Run asks for it.
+func TestStepsRun(t *testing.T) {
+	clock := &Clock{Least: time.Nanosecond, Workers: 2}
+	defer clock.Close()
+	for _, s := range Steps(2) {
+		for _, c := range s.Cases[:1] {
+			for _, v := range s.Values {
+				d, err := clock.Time(context.Background(), c, map[string]int{s.Knob: v})
+				require.NoError(t, err, "%s=%d %v", s.Knob, v, c)
+				require.Positive(t, d)
+			}
+		}
+	}
+}
+
 // TestClock measures on this processor: every kind of product with other thresholds, and one short real run.
 func TestClock(t *testing.T) {
 	ctx := context.Background()
@@ -210,7 +295,7 @@ func TestClock(t *testing.T) {
 	defer clock.Close()
 	for _, c := range []Case{
 		{Kind: F32, M: 20, N: 40, K: 30}, {Kind: F32, M: 20, N: 40, K: 30, Plain: true}, {Kind: F32, M: 20, N: 40, K: 30, ColA: true},
-		{Kind: BF16, M: 3, N: 40, K: 30}, {Kind: Q4, M: 3, N: 40, K: 64, All: true}, {Kind: F32, M: 8, N: 9, K: 10, Batch: 5, All: true},
+		{Kind: BF16, M: 3, N: 40, K: 30}, {Kind: S8, M: 70, N: 40, K: 66}, {Kind: Q4, M: 3, N: 40, K: 64, All: true}, {Kind: F32, M: 8, N: 9, K: 10, Batch: 5, All: true},
 		{Kind: Conv, Image: conv.Spec{N: 1, H: 9, W: 8, C: 4, M: 6, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 9, OW: 8, Groups: 1}},
 	} {
 		for _, knobs := range []map[string]int{nil, {"kc-max": 16, "kc-min": 16, "low-rows": 0, "q-few-rows": 0}} {

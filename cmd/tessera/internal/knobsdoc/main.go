@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	_ "github.com/tessera-go/tessera/backends/cpu" // and with it every package that declares thresholds
+	"github.com/tessera-go/tessera/backends/cpu/tune"
 	"github.com/tessera-go/tessera/internal/knob"
 )
 
@@ -30,8 +31,7 @@ A variable without a legal value, or a named profile that cannot be read, is an 
 configuration folder is reported once and left out. ` + "`tessera tune --list`" + ` prints what holds in your environment and where it comes
 from.
 
-` + "`TESSERA_ISA`" + ` pins an instruction set (portable, avx2, avxvnni, avx512, amx, neon, sve) and fails where the processor, or for amx the
-system, lacks it.
+` + "`TESSERA_ISA`" + ` pins an instruction set (portable, avx2, avxvnni, avx512, neon, sve) and fails where the processor lacks it.
 
 A variable that begins with ` + "`TESSERA_`" + ` and is none of these is read by nobody: the command ` + "`tessera`" + ` says so at its start, on standard
 error, with the variable that may be meant; the library says nothing.
@@ -40,6 +40,7 @@ error, with the variable that may be meant; the library says nothing.
 func document() string {
 	var b strings.Builder
 	b.WriteString(header)
+	why := tune.Unmeasured()
 	room := ""
 	for _, d := range knob.All() {
 		if d.Room != room {
@@ -47,6 +48,12 @@ func document() string {
 			fmt.Fprintf(&b, "\n## %s\n\n| name | variable | default | least | most | what it decides, and why the default |\n|---|---|---|---|---|---|\n", room)
 		}
 		fmt.Fprintf(&b, "| `%s` | `%s` | %d | %d | %s | %s |\n", d.Name, d.Env, d.Default, d.Low, most(d.High), d.Why)
+	}
+	b.WriteString("\n## Not measured\n\n`tessera tune` measures all but these:\n\n| name | why not |\n|---|---|\n")
+	for _, d := range knob.All() {
+		if reason, ok := why[d.Name]; ok {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", d.Name, reason)
+		}
 	}
 	return b.String()
 }
