@@ -31,7 +31,8 @@ A variable without a legal value, or a named profile that cannot be read, is an 
 configuration folder is reported once and left out. ` + "`tessera tune --list`" + ` prints what holds in your environment and where it comes
 from.
 
-` + "`TESSERA_ISA`" + ` pins an instruction set (portable, avx2, avxvnni, avx512, neon, sve) and fails where the processor lacks it.
+` + "`TESSERA_ISA`" + ` pins an instruction set (portable, avx2, avxvnni, avx512, amx, neon, sve) and fails where the processor, or for amx the
+system, lacks it.
 
 A variable that begins with ` + "`TESSERA_`" + ` and is none of these is read by nobody: the command ` + "`tessera`" + ` says so at its start, on standard
 error, with the variable that may be meant; the library says nothing.
