@@ -266,15 +266,15 @@ func (t *Tile) packB8(b []byte) {
 	wide, _ := ordered.Panels(r.N)
 	clear(t.bias)
 	if r.S == 8 && r.T == 8 {
-		order, next, step := &ordered.RowsOf8, 8*r.K, 64
+		layout, next, step := ordered.Rows8, 8*r.K, 64
 		if !r.BTransposed {
-			order, next, step = &ordered.KRowsOf8, 64, 8*r.N
+			layout, next, step = ordered.Columns8, 64, 8*r.N
 		}
 		done := true
 		var sums [8]int32
 		for j := 0; j < r.N && done; j += 8 {
 			j0, w := panel(j, wide)
-			if done = ordered.PackB8(t.b8[j0*kq+(j-j0)*4:], w, b[j/8*next:], step, r.K/8, order, &sums); done {
+			if done = ordered.PackB8(t.b8[j0*kq+(j-j0)*4:], w, b[j/8*next:], step, r.K/8, layout, &sums); done {
 				for c, s := range sums {
 					t.bias[j+c] = -128 * s
 				}
@@ -404,17 +404,6 @@ func (t *Tile) readB(col []float32, b []byte, j int) {
 	}
 }
 
-// rowsFirst is the order of blocks whose rows are rows of A or columns of B, kFirst4 and kFirst8 those of row-major B in blocks of 4 and 8 columns.
-var rowsFirst, kFirst4, kFirst8 = func() (a, b, c ordered.Order) {
-	for i := range a {
-		k, x := i/8, i%8
-		a[i] = uint16(8*x + k)
-		b[i] = uint16(x/4*32 + 4*k + x%4)
-		c[i] = uint16(i)
-	}
-	return a, b, c
-}()
-
 // quant is what packing does to bf16 operands.
 func (r *Record) quant() ordered.Quant {
 	switch {
@@ -438,7 +427,7 @@ func (t *Tile) quickA(a []byte) (expRange, bool) {
 		half, step = 8*r.K, 64
 	}
 	for i := 0; i < t.rows; i += 8 {
-		e, ok := ordered.PackA16(t.af[i*r.K:], ordered.MR*r.K, a[2*i*r.K:], half, step, r.K/8, &rowsFirst, r.quant())
+		e, ok := ordered.PackA16(t.af[i*r.K:], ordered.MR*r.K, a[2*i*r.K:], half, step, r.K/8, ordered.Rows8, r.quant())
 		if !ok {
 			return exps, false
 		}
@@ -455,18 +444,18 @@ func (t *Tile) quickB(b []byte, wide int) bool {
 	if r.BType != BF16 || r.S != 8 || r.N%8 != 0 || r.T != 4 && r.T != 8 {
 		return false
 	}
-	order, next, half, step := &rowsFirst, 16*r.K, 64, 128
+	layout, next, half, step := ordered.Rows8, 16*r.K, 64, 128
 	switch {
 	case r.BTransposed && r.T == 4:
 		half, step = 8*r.K, 64
 	case !r.BTransposed && r.T == 4:
-		order, next, step = &kFirst4, 128, 16*r.N
+		layout, next, step = ordered.Columns4, 128, 16*r.N
 	case !r.BTransposed:
-		order, next, step = &kFirst8, 128, 16*r.N
+		layout, next, step = ordered.Columns8, 128, 16*r.N
 	}
 	for j := 0; j < r.N; j += 8 {
 		j0, w := panel(j, wide)
-		e, ok := ordered.PackB16(t.bf[j0*r.K+j-j0:], w, b[j/8*next:], half, step, r.K/8, order, r.quant())
+		e, ok := ordered.PackB16(t.bf[j0*r.K+j-j0:], w, b[j/8*next:], half, step, r.K/8, layout, r.quant())
 		if !ok {
 			return false
 		}

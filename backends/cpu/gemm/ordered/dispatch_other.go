@@ -2,17 +2,25 @@
 
 package ordered
 
-func tileF32(c []float32, ldc int, a, b []float32, w, chunks, k int, groups bool, narrow Narrow) {
+import "github.com/tessera-go/tessera/internal/cpuinfo"
+
+var isas = []cpuinfo.ISA{cpuinfo.Portable}
+
+func choose(cpuinfo.ISA, cpuinfo.Features) levels {
+	return levels{cpuinfo.Portable, cpuinfo.Portable, cpuinfo.Portable}
+}
+
+func tileF32(_ cpuinfo.ISA, c []float32, ldc int, a, b []float32, w, chunks, k int, groups bool, narrow Narrow) {
 	tileF32Go(c, ldc, a, b, w, chunks, k, groups, narrow)
 }
 
-func tileS8(c []int32, ldc int, a []byte, b []int8, bias []int32, w, k int) {
+func tileS8(_ cpuinfo.ISA, c []int32, ldc int, a []byte, b []int8, bias []int32, w, k int) {
 	tileS8Go(c, ldc, a, b, bias, w, k)
 }
 
-const haveBlocks = false
+// Nothing packs here: no level but Portable is ever chosen.
 
-func packA8(*byte, *byte, int, int, int)                                    {}
-func packB8(*int8, int, *byte, int, int, *Bytes8, *[16]int32)               {}
-func packA16(*float32, int, *byte, int, int, int, *Order, int, *[32]uint32) {}
-func packB16(*float32, int, *byte, int, int, int, *Order, int, *[32]uint32) {}
+func packA8(cpuinfo.ISA, []byte, []byte, int, int, int)                                      {}
+func packB8(cpuinfo.ISA, []int8, int, []byte, int, int, Layout, *[16]int32)                  {}
+func packA16(cpuinfo.ISA, []float32, int, []byte, int, int, int, Layout, Quant, *[32]uint32) {}
+func packB16(cpuinfo.ISA, []float32, int, []byte, int, int, int, Layout, Quant, *[32]uint32) {}

@@ -7,3 +7,5 @@
 //
 // Integers need no order; [S8] is here because a tile job of a core is too small for the general engine's packing and dispatch.
 package ordered
+
+//go:generate go run -C _gen . -o ..

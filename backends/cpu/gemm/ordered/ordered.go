@@ -78,7 +78,7 @@ func F32(c []float32, ldc int, a []float32, lda int, b []float32, ldb int, m, n,
 			if depth > 0 {
 				pa, pb = a[i/MR*lda:], b[j*ldb:]
 			}
-			tileF32(c[i*ldc+j:], ldc, pa, pb, w, chunks, k, groups, narrow)
+			tileF32(use.f32, c[i*ldc+j:], ldc, pa, pb, w, chunks, k, groups, narrow)
 		}
 		j += w
 	}
@@ -110,7 +110,7 @@ func S8(c []int32, ldc int, a []byte, lda int, b []int8, ldb int, bias []int32, 
 			w = 32
 		}
 		for i := 0; i < rows; i += MRS8 {
-			tileS8(c[i*ldc+j:], ldc, a[i/MRS8*lda:], b[j*ldb:], bias[j:], w, k)
+			tileS8(use.s8, c[i*ldc+j:], ldc, a[i/MRS8*lda:], b[j*ldb:], bias[j:], w, k)
 		}
 		j += w
 	}

@@ -1,11 +1,20 @@
 package ordered
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/rerun"
 )
 
 func TestPanels(t *testing.T) {
@@ -31,47 +40,161 @@ func sameBits(a, b float32) bool {
 	return a != a && b != b || math.Float32bits(a) == math.Float32bits(b)
 }
 
+// hasLevels calls f for each choice of kernels that this processor can run, whatever TESSERA_ISA says.
+func hasLevels(t testing.TB, f func(l levels)) {
+	for _, isa := range isas {
+		if cpuinfo.Get().Has(isa) {
+			f(choose(isa, cpuinfo.Get().Features))
+		}
+	}
+}
+
+// guarded returns a slice of n values whose last one is followed by an unreadable page.
+func guarded[T any](t *testing.T, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	data, release, err := mem.Guarded(n * int(unsafe.Sizeof(*new(T))))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return make([]T, n)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, release()) })
+	return unsafe.Slice((*T)(unsafe.Pointer(&data[0])), n)
+}
+
+// Every level gives the twin's bits, NaN aside, and touches nothing beyond the tile and the operands.
 func TestF32AgainstTwin(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for round := range 300 {
-		groups := round%2 == 1
-		w := 32 + 16*rng.IntN(2)
-		chunks := 1 + rng.IntN(4)
-		k := 1 + rng.IntN(20)
-		if groups {
-			k = 8 * (1 + rng.IntN(4))
-		}
-		if rng.IntN(20) == 0 {
-			k = 0
-		}
-		narrow := Narrow(rng.IntN(3))
-		wild := round%3 == 0 && !groups // a group's sum must be exact, which wild values do not promise
-		ldc := w + rng.IntN(3)
-		a, b := make([]float32, MR*chunks*k), make([]float32, w*chunks*k)
-		for i := range a {
-			a[i] = bf16(rng, wild)
-		}
-		for i := range b {
-			b[i] = bf16(rng, wild)
-		}
-		if groups { // bfp16-like values: small integers
+	hasLevels(t, func(l levels) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for round := range 600 {
+			groups := round%2 == 1
+			w := 32 + 16*rng.IntN(2)
+			chunks := 1 + rng.IntN(4)
+			k := 1 + rng.IntN(20)
+			if groups {
+				k = 8 * (1 + rng.IntN(4))
+			}
+			if rng.IntN(20) == 0 {
+				k = 0
+			}
+			narrow := Narrow(rng.IntN(3))
+			wild := round%3 == 0 && !groups // a group's sum must be exact, which wild values do not promise
+			ldc := w + rng.IntN(3)
+			a, b := guarded[float32](t, MR*chunks*k), guarded[float32](t, w*chunks*k)
 			for i := range a {
-				a[i] = float32(rng.IntN(256) - 128)
+				a[i] = bf16(rng, wild)
 			}
 			for i := range b {
-				b[i] = float32(rng.IntN(256)-128) / 64
+				b[i] = bf16(rng, wild)
+			}
+			if groups { // bfp16-like values: small integers
+				for i := range a {
+					a[i] = float32(rng.IntN(256) - 128)
+				}
+				for i := range b {
+					b[i] = float32(rng.IntN(256)-128) / 64
+					if rng.IntN(8) == 0 {
+						b[i] = float32(math.Copysign(0, -1)) // sums start from +0, which shows
+					}
+				}
+			}
+			c := guarded[float32](t, (MR-1)*ldc+w)
+			for i := range c {
+				c[i] = bf16(rng, wild)
+				if rng.IntN(6) == 0 { // any float32: what Keep leaves, with payloads of NaN that rounding must not carry out of
+					c[i] = math.Float32frombits(rng.Uint32())
+					if wild && rng.IntN(4) == 0 {
+						c[i] = math.Float32frombits(0x7FFFFFFF ^ rng.Uint32()&0x80000000)
+					}
+				}
+				if groups && rng.IntN(6) == 0 {
+					c[i] = float32(math.Copysign(0, -1))
+				}
+			}
+			want := append([]float32(nil), c...)
+			tileF32Go(want, ldc, a, b, w, chunks, k, groups, narrow)
+			tileF32(l.f32, c, ldc, a, b, w, chunks, k, groups, narrow)
+			for i := range c {
+				require.True(t, sameBits(want[i], c[i]), "%v, %d wide, groups %v, %d chunks of %d, mode %d: element %d: want %x got %x", l.f32, w, groups, chunks, k, narrow,
+					i, math.Float32bits(want[i]), math.Float32bits(c[i]))
 			}
 		}
-		c := make([]float32, MR*ldc)
-		for i := range c {
-			c[i] = bf16(rng, wild)
+	})
+}
+
+// Sums of pairs of products reach 2 x 255 x 128, beyond 16 bits; sums of C go modulo 2^32.
+func TestS8AgainstTwin(t *testing.T) {
+	hasLevels(t, func(l levels) {
+		rng := rand.New(rand.NewPCG(7, 2))
+		for round := range 300 {
+			w, k := 32+16*rng.IntN(2), 4*(1+rng.IntN(20))
+			ldc := w + rng.IntN(3)
+			a, b, bias := guarded[byte](t, MRS8*k), guarded[int8](t, w*k), guarded[int32](t, w)
+			c := guarded[int32](t, (MRS8-1)*ldc+w)
+			for i := range a {
+				a[i] = byte(rng.Uint32())
+				if round%3 == 0 {
+					a[i] = 255
+				}
+			}
+			for i := range b {
+				b[i] = int8(rng.Uint32())
+				if round%3 == 0 {
+					b[i] = [2]int8{-128, 127}[round%2]
+				}
+			}
+			for i := range bias {
+				bias[i] = int32(rng.Uint32())
+			}
+			for i := range c {
+				c[i] = int32(rng.Uint32())
+			}
+			want := append([]int32(nil), c...)
+			tileS8Go(want, ldc, a, b, bias, w, k)
+			tileS8(l.s8, c, ldc, a, b, bias, w, k)
+			require.Equal(t, want, c, "%v, %d wide, k %d", l.s8, w, k)
 		}
-		want := append([]float32(nil), c...)
-		tileF32Go(want, ldc, a, b, w, chunks, k, groups, narrow)
-		tileF32(c, ldc, a, b, w, chunks, k, groups, narrow)
-		for i := range c {
-			require.True(t, sameBits(want[i], c[i]), "round %d element %d: want %x got %x", round, i, math.Float32bits(want[i]), math.Float32bits(c[i]))
+	})
+}
+
+func TestChoice(t *testing.T) {
+	if len(isas) == 1 {
+		require.Equal(t, levels{cpuinfo.Portable, cpuinfo.Portable, cpuinfo.Portable}, choose(cpuinfo.Get().ISA, cpuinfo.Get().Features))
+		return
+	}
+	const portable, avx2, avx512 = cpuinfo.Portable, cpuinfo.AVX2, cpuinfo.AVX512
+	for _, c := range []struct {
+		isa  cpuinfo.ISA
+		has  cpuinfo.Features
+		want levels
+	}{
+		{portable, cpuinfo.Features{AVX512VNNI: true, AVX512VBMI: true}, levels{portable, portable, portable}},
+		{avx2, cpuinfo.Features{AVX512VNNI: true, AVX512VBMI: true}, levels{avx2, avx2, avx2}},
+		{cpuinfo.AVXVNNI, cpuinfo.Features{}, levels{avx2, avx2, avx2}},
+		{avx512, cpuinfo.Features{}, levels{avx512, avx2, avx2}},
+		{avx512, cpuinfo.Features{AVX512VNNI: true}, levels{avx512, avx512, avx2}},
+		{avx512, cpuinfo.Features{AVX512VNNI: true, AVX512VBMI: true}, levels{avx512, avx512, avx512}},
+	} {
+		require.Equal(t, c.want, choose(c.isa, c.has), "%v %+v", c.isa, c.has)
+	}
+}
+
+// The pin is read once, so each level computes in a process of its own; one that is missing here means portable code.
+func TestPinnedLevel(t *testing.T) {
+	if name, ok := os.LookupEnv("ORDERED_PINNED"); ok {
+		isa, err := cpuinfo.ParseISA(name)
+		if err != nil {
+			isa = cpuinfo.Portable
 		}
+		require.Equal(t, choose(isa, cpuinfo.Get().Features), use)
+		return
+	}
+	for _, name := range append(cpuinfo.Get().Names(), "vax") {
+		cmd := rerun.Self("-test.run=^(TestPinnedLevel|TestF32Driver|TestS8)$")
+		cmd.Env = append(os.Environ(), "TESSERA_ISA="+name, "ORDERED_PINNED="+name)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
 	}
 }
 
@@ -187,25 +310,43 @@ func TestShortOperandsPanic(t *testing.T) {
 	})
 }
 
-func BenchmarkF32(b *testing.B) {
-	for name, groups := range map[string]bool{"fma": false, "group": true} {
-		b.Run(name, func(b *testing.B) {
-			const m, n, k = 96, 96, 48
-			a, bb, c := make([]float32, m*k), make([]float32, n*k), make([]float32, m*n)
+// benchmarkLevels runs f with each level's kernels and prints the rate, as a percentage too of the peak of the processor's engine for that type.
+func benchmarkLevels(b *testing.B, name string, typ gemm.Type, ops int, f func()) {
+	hasLevels(b, func(l levels) {
+		isa := l.f32
+		if typ == gemm.S8 {
+			isa = l.s8
+		}
+		b.Run(fmt.Sprintf("%s/%v", name, isa), func(b *testing.B) {
+			defer func(old levels) { use = old }(use)
+			use = l
+			peak := gemm.Peak(typ, 1, nil) / 2
 			for b.Loop() {
-				F32(c, n, a, MR*k, bb, k, m, n, 1, k, groups, BF16Even)
+				f()
 			}
-			b.ReportMetric(float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
+			rate := float64(ops) * float64(b.N) / b.Elapsed().Seconds() / 1e9
+			b.ReportMetric(rate, "GMAC/s")
+			b.ReportMetric(100*rate/max(peak, gemm.Peak(typ, 1, nil)/2), "%peak")
 		})
+	})
+}
+
+func BenchmarkF32(b *testing.B) {
+	for _, n := range []int{96, 64} { // panels of 48 and of 32
+		for _, how := range []string{"fma", "group"} {
+			const m, k = 96, 48
+			cols := PaddedN(n)
+			x, y, c := make([]float32, m*k), make([]float32, cols*k), make([]float32, m*cols)
+			benchmarkLevels(b, fmt.Sprintf("%s/%d", how, n), gemm.F32, m*n*k, func() {
+				F32(c, cols, x, MR*k, y, k, m, n, 1, k, how == "group", BF16Even)
+			})
+		}
 	}
 }
 
 func BenchmarkS8(b *testing.B) {
 	const m, n, k = 128, 112, 72
 	cols := PaddedN(n)
-	a, bb, c, bias := make([]byte, m*k), make([]int8, cols*k), make([]int32, m*cols), make([]int32, cols)
-	for b.Loop() {
-		S8(c, cols, a, MRS8*k, bb, k, bias, m, n, k)
-	}
-	b.ReportMetric(float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
+	x, y, c, bias := make([]byte, m*k), make([]int8, cols*k), make([]int32, m*cols), make([]int32, cols)
+	benchmarkLevels(b, "s8", gemm.S8, m*n*k, func() { S8(c, cols, x, MRS8*k, y, k, bias, m, n, k) })
 }
