@@ -80,6 +80,7 @@ func Bytes(n int) []byte {
 type Mapping struct {
 	data []byte // the bytes asked for
 	raw  []byte // what was mapped; nil when the bytes are on the heap
+	file bool
 }
 
 // Data returns the bytes. For a file they must not be written.
@@ -94,6 +95,9 @@ func (m *Mapping) Close() error {
 	m.data, m.raw = nil, nil
 	if raw == nil {
 		return nil
+	}
+	if m.file {
+		forgetFile(raw)
 	}
 	return unmap(raw)
 }
@@ -116,7 +120,7 @@ func Anonymous(n int) (*Mapping, error) {
 	return &Mapping{data: raw[:n:n], raw: raw}, nil
 }
 
-// File maps a whole file read-only, or reads it where the system cannot map.
+// File maps a whole file read-only, or reads it where the system cannot map. A file that is cut short afterwards faults where it is read: see Faults.
 func File(path string) (*Mapping, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -150,7 +154,8 @@ func File(path string) (*Mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	return &Mapping{data: raw[:size:size], raw: raw}, nil
+	noteFile(raw, path)
+	return &Mapping{data: raw[:size:size], raw: raw, file: true}, nil
 }
 
 // Advice tells the system how mapped bytes will be used.

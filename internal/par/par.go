@@ -15,6 +15,7 @@ package par
 import (
 	"math/bits"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,7 @@ type region struct {
 	n       int
 	ranges  []jobRange // one for each worker that was wanted
 	claimed []*helper
+	faults  bool // the caller takes memory faults as panics, and so do the helpers
 	link    *region
 	failure atomic.Pointer[failure]
 	_       [64]byte
@@ -150,6 +152,8 @@ func (p *pool) run(want, n int, task Task) {
 		p.regions = r.link
 	}
 	r.task, r.n, r.link = task, n, nil
+	r.faults = debug.SetPanicOnFault(true)
+	debug.SetPanicOnFault(r.faults)
 	r.divide(want + 1)
 	r.claimed = r.claimed[:0]
 	r.pending.Store(int64(want))
@@ -254,6 +258,7 @@ func (h *helper) serve(p *pool) {
 		if !h.work.CompareAndSwap(r, begun) { // taken back
 			continue
 		}
+		debug.SetPanicOnFault(r.faults)
 		r.loop(h.worker)
 		h.work.Store(nil)
 		active.Add(-1)

@@ -2,12 +2,16 @@ package par
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/mem"
 )
 
 type count struct {
@@ -171,5 +175,30 @@ func TestHelperThatDoesNotRun(t *testing.T) {
 		}
 		require.Nil(t, h.work.Load())
 		require.EqualValues(t, 1, p.free[0])
+	}
+}
+
+// TestFaultsFollowTheCaller: a helper's memory fault is the caller's panic where the caller takes its own as one.
+func TestFaultsFollowTheCaller(t *testing.T) {
+	procs(t, 2)
+	data, release, err := mem.Guarded(1)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer release()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	var sum atomic.Int64
+	for range 20 {
+		var both sync.WaitGroup
+		both.Add(2)
+		task := &count{hits: make([]atomic.Int32, 2)}
+		task.do = func(worker, _ int) {
+			both.Done()
+			both.Wait()
+			if worker == 1 {
+				sum.Add(int64(*(*byte)(unsafe.Add(unsafe.Pointer(&data[0]), 1))))
+			}
+		}
+		require.Panics(t, func() { Run(2, 2, task) })
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
@@ -71,7 +72,8 @@ type QuantizedTensor struct {
 // Quantize writes a file with the same metadata and tensors, of which those that are matrices are stored in fewer bits. Vectors, norms
 // and tables of positions stay as they are, and so do matrices whose rows are no whole number of blocks where the recipe has no
 // smaller type for them. The error names the tensor, row and block of a number that cannot be represented.
-func Quantize(ctx context.Context, out io.Writer, f *File, o QuantizeOptions) ([]QuantizedTensor, error) {
+func Quantize(ctx context.Context, out io.Writer, f *File, o QuantizeOptions) (list []QuantizedTensor, err error) {
+	defer mem.Faults(&err)()
 	name := strings.ToLower(o.Type)
 	if full, ok := aliases[name]; ok {
 		name = full

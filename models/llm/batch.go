@@ -132,7 +132,7 @@ func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, wan
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if err := s.exe.Run(ctx); err != nil {
+	if err := compute(ctx, s.exe); err != nil {
 		return nil, err
 	}
 	if rows == 0 {

@@ -212,7 +212,7 @@ func (m *Model) encode(ctx context.Context, ids []int32, each func(int, []float3
 	if err := errors.Join(exe.Bind(e.ids, tensor.Of(ids, 1, len(ids))), exe.Bind(e.pos, tensor.Of(positions, 1, len(ids)))); err != nil {
 		return err
 	}
-	if err := exe.Run(ctx); err != nil {
+	if err := compute(ctx, exe); err != nil {
 		return err
 	}
 	out := exe.Output(e.hidden)

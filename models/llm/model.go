@@ -26,6 +26,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/models/gguf"
 	"github.com/tessera-go/tessera/models/tokenizer"
 	"github.com/tessera-go/tessera/tensor"
@@ -92,8 +93,11 @@ type program struct {
 	taken bool // exe itself belongs to a session
 }
 
-// Open opens a GGUF file, or a folder with config.json, tokenizer.json and safetensors files (Llama, Mistral, Qwen2, Qwen3, BERT).
-func Open(path string, o Options) (*Model, error) {
+// Open opens a GGUF file, or a folder with config.json, tokenizer.json and safetensors files (Llama, Mistral, Qwen2, Qwen3, BERT). Files of tensors are
+// mapped and must stay as they are until Close: a file that is cut short meanwhile is an error of the calls that read it, one that is overwritten in
+// place changes the results.
+func Open(path string, o Options) (m *Model, err error) {
+	defer mem.Faults(&err)()
 	start := time.Now()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -110,7 +114,7 @@ func Open(path string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := fromGGUF(f, stampOf(path), o, start)
+	m, err = fromGGUF(f, stampOf(path), o, start)
 	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)

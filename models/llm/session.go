@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -243,7 +244,7 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 			return nil, err
 		}
 	}
-	if err := s.exe.Run(ctx); err != nil {
+	if err := compute(ctx, s.exe); err != nil {
 		return nil, err
 	}
 	s.tokens = append(s.tokens, ids...)
@@ -252,6 +253,12 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 	}
 	out := s.exe.Output(s.p.result())
 	return tensor.Data[float32](&out), nil
+}
+
+// compute runs a graph. A model's file that has lost what is mapped of it is an error.
+func compute(ctx context.Context, exe *graph.Executable) (err error) {
+	defer mem.Faults(&err)()
+	return exe.Run(ctx)
 }
 
 // result is the output of the graph.
