@@ -44,8 +44,8 @@ var (
 	wrongModel    = both(wrongBackend, wrong{"max-memory": {"nonsense", "-1", "12x", "NaN"}, "disable-pass": {"nonsense", "glu,nonsense"}})
 	wrongLLM      = both(wrongModel, wrong{"context": {"-1", "99999999"}, "cache-type": {"", "nonsense", "q4_0"}})
 	wrongSampling = wrong{
-		"temp": {"-1"}, "top-k": {"-1"}, "top-p": {"-0.1", "1.1"}, "min-p": {"-0.1", "1.1"}, "repeat-penalty": {"-1"}, "presence-penalty": nil, "frequency-penalty": nil,
-		"logit-bias": {"", "1", "x=1", "1=x", "1=NaN", "99999999=1", "-1=1"}, "tokens": {"-1"},
+		"temp": {"-1"}, "top-k": {"-1"}, "top-p": {"-0.1", "1.1"}, "min-p": {"-0.1", "1.1"}, "repeat-penalty": {"-1", "0"}, "presence-penalty": nil, "frequency-penalty": nil,
+		"logit-bias": {"", "1", "x=1", "1=x", "1=NaN", "1=inf", "1=+Inf", "1=1e39", "1=-1e39", "99999999=1", "-1=1"}, "tokens": {"-1"},
 	}
 	wrongAIE = wrong{
 		"size": {"", "64", "64x64", "64x64x64x64", "64x0x64", "64x64xK", "64x64x99999999"}, "dtype": {"", "nonsense"}, "out": {"nonsense", "f32"}, "design": {"", "nonsense"},

@@ -27,7 +27,7 @@ func (s *samplingFlags) add(cmd *cobra.Command) {
 	f.IntVar(&s.TopK, "top-k", 40, "draw from the k most probable tokens; 0 means all")
 	f.Float64Var(&s.TopP, "top-p", 0.95, "draw from the most probable tokens whose probabilities reach p")
 	f.Float64Var(&s.MinP, "min-p", 0.05, "drop tokens of less than this share of the largest probability")
-	f.Float64Var(&s.Repetition, "repeat-penalty", 1, "weaken tokens that have been said; 1 is off")
+	f.Float64Var(&s.Repetition, "repeat-penalty", 1, "above 1 weakens tokens that have been said, below 1 strengthens them; 1 is off")
 	f.Float64Var(&s.Presence, "presence-penalty", 0, "subtracted from the logit of tokens that have been said")
 	f.Float64Var(&s.Frequency, "frequency-penalty", 0, "subtracted for each time that a token has been said")
 	f.Uint64Var(&s.Seed, "seed", 0, "of the draws; equal seeds give equal texts")
@@ -41,13 +41,19 @@ func (s *samplingFlags) options() (sample.Options, error) {
 		id, value, ok := strings.Cut(b, "=")
 		n, err1 := strconv.ParseInt(id, 10, 32)
 		v, err2 := strconv.ParseFloat(value, 64)
-		if !ok || err1 != nil || err2 != nil || math.IsNaN(v) {
+		if !ok || err1 != nil || err2 != nil {
 			return *o, cli.Usagef("--logit-bias %q: ID=VALUE is right", b)
+		}
+		if err := (sample.Options{Bias: map[int32]float64{int32(n): v}}).Check(); err != nil {
+			return *o, cli.Usagef("--logit-bias %q: %w", b, err)
 		}
 		if o.Bias == nil {
 			o.Bias = map[int32]float64{}
 		}
 		o.Bias[int32(n)] = v
+	}
+	if o.Repetition == 0 { // which the library takes for a field that was not set
+		return *o, cli.Usagef("--repeat-penalty 0: a number above 0 is right; 1 is off")
 	}
 	for _, one := range []struct {
 		flag string

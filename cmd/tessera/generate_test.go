@@ -35,3 +35,13 @@ func TestProfileColumns(t *testing.T) {
 		require.Len(t, lines[1], len(lines[0]), "%s: a row is as wide as the head", backend)
 	}
 }
+
+// A context beyond what the model was trained for is remarked upon, once.
+func TestContextBeyondTraining(t *testing.T) {
+	for context, want := range map[string]int{"0": 0, "64": 0, "256": 0, "257": 1} {
+		out, stderr, err := call(t, "generate", "-p", "War", "-n", "1", "--context", context, "--json")
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(out, "\n"))
+		require.Equal(t, want, strings.Count(stderr, "was trained for 256 positions"), "--context %s: %s", context, stderr)
+	}
+}

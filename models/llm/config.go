@@ -56,7 +56,14 @@ type Config struct {
 	Causal       bool
 	Pooling      Pooling
 
-	longFactorsFrom int // contexts above it use the long frequency factors, where a file has two sets
+	longFactorsFrom int     // contexts above it use the long frequency factors, where a file has two sets
+	stretched       float64 // positions that the scaling of rotary positions reaches; 0: none is scaled
+}
+
+// Reach returns how many positions the model is good for: those that it was trained for, or those to which the scaling of its rotary positions
+// stretches them. A longer context runs, but what stands behind that may make no sense.
+func (c *Config) Reach() int {
+	return max(c.Context, int(min(c.stretched, 1<<30)))
 }
 
 // family is what an architecture's name decides; everything else is in the file.
@@ -237,10 +244,12 @@ func (c *Config) readRope(k *keys, fam family) error {
 	case "linear":
 		if factor > 0 {
 			r.Scale = float32(1 / factor)
+			c.stretched = float64(trained) * factor
 		}
 	case "yarn":
 		if factor > 0 {
 			r.Scale = float32(1 / factor)
+			c.stretched = float64(trained) * factor
 		}
 		r.Extrapolate, r.Context = 1, trained
 		r.Fast = float32(k.floatOr("rope.scaling.yarn_beta_fast", 32))

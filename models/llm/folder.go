@@ -196,6 +196,13 @@ func (f *folderConfig) config() (*Config, []float32, error) {
 		if kind != "" && kind != "default" && !(s.Factor > 0) {
 			return nil, nil, fmt.Errorf("rope_scaling %q with the factor %g", kind, s.Factor)
 		}
+		if kind != "" && kind != "default" {
+			trained := s.Original
+			if trained == 0 {
+				trained = f.Context
+			}
+			c.stretched = float64(trained) * s.Factor
+		}
 		switch kind {
 		case "", "default":
 		case "linear":

@@ -25,7 +25,7 @@ type Options struct {
 	Frequency  float64 // subtracted for each time it was said
 	Window     int     // how many of the last tokens count as said; 0: 64, below 0: all
 
-	Bias map[int32]float64 // added to logits; -Inf forbids a token
+	Bias map[int32]float64 // added to logits: finite as float32, or -Inf, which forbids a token
 	Seed uint64            // of the draws; equal seeds give equal texts
 }
 
@@ -45,6 +45,12 @@ func (o Options) Check() error {
 		return fmt.Errorf("sample: repetition penalty %g, a positive number is right", o.Repetition)
 	case bad(o.Presence) || bad(o.Frequency):
 		return fmt.Errorf("sample: presence and frequency penalties %g and %g must be finite", o.Presence, o.Frequency)
+	}
+	for id, b := range o.Bias {
+		// Infinity would not prefer a token but make the distribution one of nothing else, whatever truncation and temperature say.
+		if math.IsNaN(b) || math.Abs(b) > math.MaxFloat32 && !math.IsInf(b, -1) {
+			return fmt.Errorf("sample: bias %g of token %d, a number that float32 can hold or -Inf is right", b, id)
+		}
 	}
 	return nil
 }

@@ -119,7 +119,9 @@ func TestOdd(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int32(1), id)
 	}
-	for _, o := range []Options{{Temperature: -1}, {TopK: -1}, {TopP: 1.5}, {MinP: -0.1}, {Temperature: math.NaN()}, {Repetition: -2}, {Presence: math.Inf(1)}} {
+	for _, o := range []Options{{Temperature: -1}, {TopK: -1}, {TopP: 1.5}, {MinP: -0.1}, {Temperature: math.NaN()}, {Repetition: -2}, {Presence: math.Inf(1)},
+		{Frequency: math.NaN()}, {MinP: math.NaN()}, {TopP: math.NaN()}, {Repetition: math.Inf(1)}, {Bias: map[int32]float64{1: math.NaN()}}, {Bias: map[int32]float64{0: 1, 1: math.Inf(1)}},
+		{Bias: map[int32]float64{1: 1e39}}, {Bias: map[int32]float64{1: -1e39}}} {
 		_, err := New(o)
 		require.Error(t, err)
 	}

@@ -44,13 +44,22 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Args wraps an argument check of cobra so that its error counts as wrong usage.
+// Args wraps an argument check of cobra so that its error counts as wrong usage. If a flag was given without the value that it may have, the
+// error says how that is written: what stands behind a space is an argument.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &UsageError{err}
+		err := check(cmd, args)
+		if err == nil {
+			return nil
 		}
-		return nil
+		var hints []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if len(args) > 0 && f.Changed && f.Value.Type() != "bool" && f.NoOptDefVal != "" && f.Value.String() == f.NoOptDefVal {
+				kind, _ := pflag.UnquoteUsage(f)
+				hints = append(hints, fmt.Sprintf("; a value of --%s is written behind an equals sign: --%s=%s", f.Name, f.Name, kind))
+			}
+		})
+		return Usagef("%w%s", err, strings.Join(hints, ""))
 	}
 }
 
