@@ -72,12 +72,6 @@ type Program interface {
 	Close() error
 }
 
-// Sized is a program that knows, before it runs, how many bytes of scratch memory it will hold.
-type Sized interface {
-	// Workspace bounds the scratch memory from above.
-	Workspace() int64
-}
-
 // Description says what a backend runs on.
 type Description struct {
 	Name      string   `json:"name"`

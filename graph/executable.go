@@ -535,11 +535,13 @@ func (x *Executable) memory(p *plan) Memory {
 			m.State += int64(v.Spec.Bytes())
 		}
 	}
+	var scratch backends.Workspace
 	for _, s := range p.segments {
 		if w, ok := s.program.(backends.Sized); ok {
-			m.Workspace += w.Workspace()
+			scratch.Add(w.Workspace())
 		}
 	}
+	m.Workspace = scratch.Bytes()
 	m.Total = m.Weights + m.Prepared + m.State + m.Activations + m.Workspace
 	return m
 }

@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(options, func(t *testing.T) {
 			backendtest.Run(t, func() backends.Backend { return openT(t, options) },
-				backendtest.Options{Only: []string{"matmul", "conv"}, Quick: strings.Contains(options, "emulate")})
+				backendtest.Options{Only: []string{"matmul", "conv"}, Quick: strings.Contains(options, "emulate"), Held: held})
 		})
 	}
 }

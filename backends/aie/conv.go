@@ -108,7 +108,7 @@ func (k *convKernel) bind(ctx context.Context, part *ops.Part, n *ops.Node) erro
 	if _, err := k.e.planFor(spec, k.g.rows()); err != nil {
 		return err
 	}
-	return nil
+	return k.w.expect(spec, k.g.rows())
 }
 
 func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
@@ -117,6 +117,7 @@ func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	spec := g.spec()
 	r := &k.r
 	r.e, r.spec, r.args, r.conv = e, spec, &k.args, k
+	defer func() { k.args, k.quant.src = matmul.Args{}, nil }()
 	colScale, bias, residual, _ := g.op.Operands()
 	k.args.ColScale = k.vector(0, frame, colScale)
 	k.args.Bias = k.vector(1, frame, bias)
@@ -139,7 +140,7 @@ func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	p := &k.pixels
 	p.typ, p.m, p.k = k.w.typ, g.N, size
 	k.quant.src, k.quant.stride, k.quant.split = tensor.Data[float32](&x), 1, false
-	k.quant.rows = k.quant.rows[:0]
+	k.quant.rows = grow(k.quant.rows, g.N)[:0]
 	for i := range g.N {
 		k.quant.rows = append(k.quant.rows, i*size)
 	}

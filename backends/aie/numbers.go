@@ -32,11 +32,23 @@ type weights struct {
 	wide  bool              // holds an int16 that is no pair of signed bytes
 	odd   map[int][]float32 // channels that hold a NaN or an infinity, which have no number: the processor computes them
 
-	chunks []chunk        // int16, mode=fast
-	s8     *gemm.PackedB  // int8, mode=fast
-	rows   []float32      // fp32, mode=fast: [K][N]
-	mu     sync.Mutex     // guards arrays
-	arrays map[any][]byte // A as a plan's movers read it
+	chunks []chunk            // int16, mode=fast
+	s8     *gemm.PackedB      // int8, mode=fast
+	rows   []float32          // fp32, mode=fast: [K][N]
+	mu     sync.Mutex         // guards arrays
+	arrays map[packing][]byte // A as a plan's movers read it
+
+	expected map[packing]int // bytes of those that are not made yet
+}
+
+// packing is what of a plan the order of its weights depends on.
+type packing struct {
+	design                                       plan.Design
+	mb, kb, rows, chain, steps, mc, kc, resident int
+}
+
+func packingOf(p *plan.Plan) packing {
+	return packing{p.Design, p.MB, p.KB, p.Rows, p.Chain, p.Steps, p.MC, p.KC, p.ResidentBlocks}
 }
 
 // chunk is a part of K whose byte products fit 32 bits. In the paper's design sums are narrowed after each k_c.
@@ -62,7 +74,7 @@ func (w *weights) close() error {
 
 // newWeights takes a matrix [N,K] of f32, i16 or i8.
 func (e *Engine) newWeights(s matmul.Spec, t tensor.Tensor) (*weights, error) {
-	w := &weights{e: e, typ: e.typeFor(s), n: s.N, k: s.K, arrays: map[any][]byte{}}
+	w := &weights{e: e, typ: e.typeFor(s), n: s.N, k: s.K, arrays: map[packing][]byte{}, expected: map[packing]int{}}
 	w.data = make([]byte, s.N*s.K*w.typ.Bytes())
 	n, k := s.N, s.K
 	rs, cs := t.Strides[0], t.Strides[1]
@@ -182,8 +194,7 @@ func (e *Engine) narrowEvery(s matmul.Spec) int {
 
 // packedFor returns the weights in the order in which a plan's movers read them; packed once for each geometry.
 func (w *weights) packedFor(p *plan.Plan) ([]byte, error) {
-	type geometry struct{ design, mb, kb, rows, chain, steps, mc, kc, resident int }
-	key := geometry{int(p.Design), p.MB, p.KB, p.Rows, p.Chain, p.Steps, p.MC, p.KC, p.ResidentBlocks}
+	key := packingOf(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a := w.arrays[key]; a != nil {
@@ -192,6 +203,7 @@ func (w *weights) packedFor(p *plan.Plan) ([]byte, error) {
 	a, err := array.PackWeights(p, &array.Matrix{Data: w.data, Rows: w.n, Cols: w.k, RowStride: w.k, ColStride: 1, Bytes: w.typ.Bytes()})
 	if err == nil {
 		w.arrays[key] = a
+		delete(w.expected, key)
 	}
 	return a, err
 }
@@ -346,12 +358,12 @@ func (j *quantJob) quantize(x *acts, threads int) {
 
 // rowOffsets lists where the rows of a tensor start, in elements: all positions of its dimensions but the last.
 func rowOffsets(dst []int, t *tensor.Tensor) []int {
-	dst = dst[:0]
 	n := int(t.Rank) - 1
 	rows := 1
 	for d := range n {
 		rows *= t.Dims[d]
 	}
+	dst = grow(dst, rows)[:0]
 	var idx [tensor.MaxRank]int
 	off := 0
 	for range rows {

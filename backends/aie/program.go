@@ -25,6 +25,7 @@ func weightsSpec(s matmul.Spec) matmul.Spec {
 
 type kernel interface {
 	run(ctx context.Context, frame []tensor.Tensor) error
+	workspace() (backends.Workspace, error)
 }
 
 // program is a compiled part.
@@ -33,6 +34,8 @@ type program struct {
 	nodes   []ops.Node
 	kernels []kernel
 	calls   []string // in words, for errors
+
+	workspace backends.Workspace
 }
 
 func compile(ctx context.Context, b *Backend, part *ops.Part) (backends.Program, error) {
@@ -58,6 +61,11 @@ func compile(ctx context.Context, b *Backend, part *ops.Part) (backends.Program,
 		if err != nil {
 			return nil, fmt.Errorf("node %q, %s: %w", n.Name, ops.Describe(n.Op, call.In), err)
 		}
+		space, err := p.kernels[i].workspace()
+		if err != nil {
+			return nil, fmt.Errorf("node %q: %w", n.Name, err)
+		}
+		p.workspace.Add(space)
 	}
 	return p, nil
 }
@@ -124,6 +132,11 @@ func (k *matmulKernel) bind(ctx context.Context, part *ops.Part, n *ops.Node) er
 		return err
 	}
 	k.weights = form.(matmul.Packed)
+	for _, w := range form.(*packed).list {
+		if err := w.expect(spec, rowsOfRun(form.(*packed), shape)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -142,6 +155,7 @@ func (k *matmulKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	if k.residual >= 0 {
 		a.Residual = frame[k.in[k.residual]]
 	}
+	defer func() { *a = matmul.Args{} }()
 	return k.plan.Run(ctx, k.weights, a, &k.space)
 }
 
@@ -150,9 +164,9 @@ func floatsOf(buf []float32, t *tensor.Tensor) []float32 {
 	if t.DType == tensor.F32 && t.IsContiguous() {
 		return tensor.Data[float32](t)
 	}
-	buf = buf[:0]
-	for _, v := range t.Floats() {
-		buf = append(buf, float32(v))
+	buf = grow(buf, t.Elems())
+	for i, v := range t.Floats() {
+		buf[i] = float32(v)
 	}
 	return buf
 }

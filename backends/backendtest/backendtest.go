@@ -38,6 +38,9 @@ type Options struct {
 	Whole []string
 	// Contiguous leaves out views, for backends that get contiguous tensors only.
 	Contiguous bool
+	// Held, if there is one, returns the bytes of scratch memory that a program of the backend keeps for itself. Every program must then be
+	// [backends.Sized], and its bound must cover what it keeps when it closes.
+	Held func(backends.Program) int64
 }
 
 // Failure is what a backend did wrong.
@@ -126,7 +129,12 @@ type lineKey struct {
 }
 
 func newSuite(open func() backends.Backend, o Options) *suite {
-	return &suite{open: open, o: o, b: open(), lines: map[lineKey]*Line{}}
+	s := &suite{open: open, o: o, lines: map[lineKey]*Line{}}
+	if o.Held != nil {
+		s.open = func() backends.Backend { return &sized{open(), s} }
+	}
+	s.b = s.open()
+	return s
 }
 
 func (s *suite) close() {

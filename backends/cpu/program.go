@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops"
@@ -68,7 +69,7 @@ type program struct {
 	fed      []*convKernel // of nodes that feed the next one: its kernel, if the two run together; or nil
 	env      env
 
-	workspace int64
+	workspace backends.Workspace
 }
 
 // Run executes nodes in order.

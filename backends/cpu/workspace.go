@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/tessera-go/tessera/backends"
 	engine "github.com/tessera-go/tessera/backends/cpu/conv"
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
@@ -16,9 +17,12 @@ import (
 // workspace is what a program's runs hold beside the frame, in bytes.
 type workspace struct {
 	own     int    // of the node, kept by it between runs
-	shared  [4]int // buffers that all nodes share: three of products with block weights, one of those with weights that are not packed yet
+	shared  [4]int // buffers of the pools
 	callers int    // products of the node that run side by side and use those buffers
 }
+
+// pools names the buffers that all products of the process share: three of those with block weights, one of those with weights that are not packed yet.
+var pools = [4]string{"qgemm rows", "qgemm numbers", "qgemm scratch", "gemm staging"}
 
 // sized is a kernel whose scratch memory is known when it has been bound. Loose says which values may have gaps or rows in another order: what
 // comes from outside of the part or is seen there, what is updated in place, and views.
@@ -26,10 +30,10 @@ type sized interface {
 	workspace(e *env, part *ops.Part, n *ops.Node, loose func(v int) bool) (workspace, error)
 }
 
-// Workspace bounds the scratch memory that the program holds after its runs, in bytes: of products (packed and converted operands, quantized rows, the
-// workers' scratch), attention, convolutions and poolings. Most nodes keep theirs; quantized rows lie in buffers that all products of the process share,
-// which are counted at their largest. Not counted is what the other kernels keep, some rows for each worker at most.
-func (p *program) Workspace() int64 { return p.workspace }
+// Workspace bounds the scratch memory that the program holds after its runs: of products (packed and converted operands, quantized rows, the
+// workers' scratch), attention, convolutions and poolings. Most nodes keep theirs; quantized rows lie in buffers that all products of the process share.
+// Not counted is what the other kernels keep, some rows for each worker at most.
+func (p *program) Workspace() backends.Workspace { return p.workspace }
 
 func (p *program) measure(part *ops.Part) error {
 	tight := make([]bool, len(part.Values))
@@ -47,8 +51,6 @@ func (p *program) measure(part *ops.Part) error {
 	for _, v := range part.Outputs {
 		tight[v] = false
 	}
-	var shared [4]int
-	callers := 0
 	for i, k := range p.kernels {
 		s, ok := k.(sized)
 		if !ok {
@@ -58,13 +60,11 @@ func (p *program) measure(part *ops.Part) error {
 		if err != nil {
 			return err
 		}
-		p.workspace += int64(w.own)
-		callers = max(callers, w.callers)
+		p.workspace.Own += int64(w.own)
 		for j, n := range w.shared {
-			shared[j] = max(shared[j], n)
+			p.workspace.Share(pools[j], backends.Borrowed{Buffers: w.callers, Bytes: int64(n)})
 		}
 	}
-	p.workspace += int64(callers) * int64(shared[0]+shared[1]+shared[2]+shared[3])
 	return nil
 }
 
@@ -291,7 +291,7 @@ func (k *sdpaKernel) packedBytes() (int, error) {
 	return bytes + most, nil
 }
 
-// imageBytes is the memory of an image's copy as [N, H, W, C]; 0 where there is none.
+// imageBytes is the memory of an image's copy with the channels last; 0 where there is none.
 func imageBytes(l conv.Layout, s tensor.Spec, loose bool) int {
 	v := last(l, tensor.Tensor{Spec: s, Strides: s.Contiguous()})
 	if v.IsContiguous() && !loose {
@@ -311,7 +311,7 @@ func (k *convKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(i
 	if k.plan != nil {
 		return workspace{own: bytes + k.plan.WorkspaceBytes(load, store)}, nil
 	}
-	f, err := engine.Pack(k.spec, make([]float32, filterTaps(&k.spec)), nil, k.isa) // in each run anew
+	f, err := engine.Pack(k.spec, make([]float32, k.spec.Weights()), nil, k.isa) // in each run anew
 	if err != nil {
 		return workspace{}, err
 	}
@@ -319,16 +319,13 @@ func (k *convKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(i
 	return workspace{own: bytes + b}, err
 }
 
-// filterTaps returns the size of a filter.
-func filterTaps(s *engine.Spec) int { return s.M * (s.C / s.Groups) * s.KH * s.KW }
-
 // filterBytes bounds what a convolution holds that packs its filter in each run.
 func filterBytes(f *engine.Filter, s engine.Spec, threads int, load, store bool) (int, error) {
 	p, err := engine.NewPlan(f, s, threads)
 	if err != nil {
 		return 0, err
 	}
-	bytes := f.Bytes() + 4*filterTaps(&s) + p.WorkspaceBytes(load, store)
+	bytes := f.Bytes() + 4*s.Weights() + p.WorkspaceBytes(load, store)
 	return bytes, f.Close()
 }
 
@@ -348,9 +345,9 @@ func (k *intConvKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose fun
 		var f *engine.Filter
 		var err error
 		if k.spec.Type == engine.F32 {
-			f, err = engine.Pack(k.spec, make([]float32, filterTaps(&k.spec)), nil, k.isa)
+			f, err = engine.Pack(k.spec, make([]float32, k.spec.Weights()), nil, k.isa)
 		} else {
-			f, err = engine.PackInt(k.spec, slices.Repeat([]int16{w}, filterTaps(&k.spec)), k.isa)
+			f, err = engine.PackInt(k.spec, slices.Repeat([]int16{w}, k.spec.Weights()), k.isa)
 		}
 		if err != nil {
 			return workspace{}, err

@@ -45,24 +45,22 @@ func open(t *testing.T, spec, threads string) *keeping {
 // To it comes, for each, a block of sums of a product whose results the caller may want with gaps: less than L2, rounded to a power of two.
 const atMost = 4
 
-// check compares bounds with what programs hold. The buffers of block products belong to all programs, and each bound counts them: that of the largest
-// shape, which has grown them, must cover its own memory and them, the others theirs.
+// check compares bounds with what programs hold, and that of what they share with the buffers of block products.
 func (k *keeping) check(t *testing.T, threads, least int) {
 	t.Helper()
 	pooled := qgemm.Pooled()
-	held, bound, most, ofMost := pooled, 0, 0, 0
+	held := pooled
+	var all backends.Workspace
 	for _, p := range k.programs {
-		own, limit := cpu.Held(p), int(p.(backends.Sized).Workspace())
-		require.GreaterOrEqual(t, limit, own)
+		own, limit := cpu.Held(p), p.(backends.Sized).Workspace()
+		require.GreaterOrEqual(t, limit.Own, int64(own))
 		held += own
-		bound += limit
-		if limit > most {
-			most, ofMost = limit, own
-		}
+		all.Add(limit)
 	}
+	bound := int(all.Bytes())
 	t.Logf("%d programs hold %d bytes, the bound is %d", len(k.programs), held, bound)
 	require.Greater(t, held, least)
-	require.GreaterOrEqual(t, most, ofMost+pooled)
+	require.GreaterOrEqual(t, all.Bytes()-all.Own, int64(pooled))
 	require.LessOrEqual(t, bound, threads*(atMost*held+2*cpuinfo.Get().L2))
 }
 
@@ -127,7 +125,7 @@ func (m *measured) Compile(ctx context.Context, part *ops.Part) (backends.Progra
 }
 
 func (p *measuredProgram) Close() error {
-	held, bound := cpu.Held(p.Program), p.Program.(backends.Sized).Workspace()
+	held, bound := cpu.Held(p.Program), p.Program.(backends.Sized).Workspace().Own
 	p.b.bytes.Add(int64(held))
 	if int64(held) > bound {
 		p.b.t.Errorf("%s: holds %d bytes, the bound is %d", p.name, held, bound)

@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 				b, err := backends.Open(spec)
 				require.NoError(t, err)
 				return b
-			}, backendtest.Options{Only: []string{"matmul", "conv"}, Quick: strings.Contains(spec, "emulate") && !slow})
+			}, backendtest.Options{Only: []string{"matmul", "conv"}, Quick: strings.Contains(spec, "emulate") && !slow, Held: held})
 		})
 	}
 }

@@ -81,7 +81,8 @@ type convolution struct {
 	cols       []float32
 	turned     []float32 // channels first: rows before they are turned around
 	src        []float32
-	first      int // image
+	first      int   // image
+	image      int64 // bytes of all images
 	strideX    [conv.MaxSpatial]int
 	strideN, c int // elements from image to image, and from channel to channel
 }
@@ -112,6 +113,7 @@ func (v *convolution) bind(ctx context.Context, b *Backend, part *ops.Part, node
 	v.colScale, v.bias, v.residual, _ = op.Operands()
 	v.rowScale = -1
 	v.channels = op.Layout.Channels(x)
+	v.image = int64(x.Bytes())
 	spatial := func(s tensor.Spec) [conv.MaxSpatial]int {
 		var d []int
 		for i := range int(s.Rank) - 2 {

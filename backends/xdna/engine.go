@@ -183,9 +183,10 @@ type packed struct {
 	fast     *fastB
 	closed   bool
 
-	once  sync.Once
-	tiled []byte // for the array, from data, where the layout is tiled
-	err   error
+	once     sync.Once
+	tiled    []byte // for the array, from data, where the layout is tiled
+	err      error
+	expected atomic.Int64 // bytes of tiled, as soon as they are known
 }
 
 // forArray returns the weights as the array reads them. All runs of one problem read the same.
@@ -194,6 +195,7 @@ func (p *packed) forArray(r *design.Run) ([]byte, error) {
 		return p.data, nil
 	}
 	p.once.Do(func() {
+		p.expect(r)
 		p.tiled = make([]byte, r.BufferBytes[design.ArgB])
 		pitch := p.types.B.Bytes(r.Problem.K)
 		p.err = r.TileB(p.tiled, p.data, design.ColMajor, int64(pitch))
@@ -204,9 +206,12 @@ func (p *packed) forArray(r *design.Run) ([]byte, error) {
 // Spec returns the problem that the weight was packed for.
 func (p *packed) Spec() matmul.Spec { return p.spec }
 
-// Bytes is the memory that the packed form takes.
+// Bytes is the memory that the packed form takes, or will.
 func (p *packed) Bytes() int {
-	n := len(p.data) + len(p.tiled) + 4*len(p.colScale)
+	n := len(p.data) + int(p.expected.Load()) + 4*len(p.colScale)
+	for _, c := range p.specials {
+		n += 4 * len(c)
+	}
 	if p.fast != nil {
 		n += p.fast.bytes()
 	}

@@ -282,6 +282,7 @@ func (p *mmPlan) slowProduct(s *space) {
 		}
 	}
 	s.region(p, doSlow, p.rows)
+	run.b = nil // as large as the weights, and seldom needed again
 }
 
 // encodeRow gives the blocks of K elements of an operand, padded with zeros.
@@ -322,13 +323,7 @@ func (s *space) slowRow(i int) {
 // intProduct computes C for int8 operands, as int32 rows ld apart, already clipped where the core would clip.
 func (p *mmPlan) intProduct(s *space, c []int32, ld int) error {
 	f, n := s.w.fast, p.spec.N
-	if s.gemm == nil {
-		var err error
-		if s.gemm, err = gemm.NewWorkspace(0); err != nil {
-			return err
-		}
-	}
-	s.opt = gemm.Options{Threads: p.e.opt.Threads, Workspace: s.gemm}
+	s.opt = gemm.Options{Threads: p.e.opt.Threads}
 	for i, b := range f.ints {
 		s.opt.Accumulate = i > 0
 		k := i * f.chunk

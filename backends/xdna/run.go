@@ -27,7 +27,6 @@ type space struct {
 	spill    []byte
 	rowScale []float32
 	fast     fastRun
-	gemm     *gemm.Workspace
 	opt      gemm.Options
 	lines    [][]float32 // by worker
 	out      tensor.Tensor
@@ -129,6 +128,7 @@ func (p *mmPlan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws
 	}
 	s.w, s.args, s.in, s.to, s.residual, s.operand, s.raw = nil, nil, rows{}, rows{}, rows{}, nil, nil
 	clear(s.bufs[:])
+	s.special.c = nil
 	if err != nil {
 		return err
 	}

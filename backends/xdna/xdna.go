@@ -228,6 +228,11 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 		if err != nil {
 			return nil, fmt.Errorf("node %q, %s: %w", node.Name, ops.Describe(node.Op, part.Call(node).In), err)
 		}
+		space, err := n.workspace()
+		if err != nil {
+			return nil, fmt.Errorf("node %q: %w", node.Name, err)
+		}
+		p.workspace.Add(space)
 		p.nodes = append(p.nodes, n)
 		p.names = append(p.names, node.Name)
 		p.calls = append(p.calls, ops.Describe(node.Op, part.Call(node).In))
@@ -238,6 +243,7 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 // runner is a compiled node.
 type runner interface {
 	run(ctx context.Context, frame []tensor.Tensor) error
+	workspace() (backends.Workspace, error)
 }
 
 // program is a compiled part.
@@ -246,6 +252,8 @@ type program struct {
 	nodes []runner
 	names []string
 	calls []string // in words, for errors
+
+	workspace backends.Workspace
 }
 
 // Run executes nodes in order.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -56,4 +57,18 @@ func TestInspectShapes(t *testing.T) {
 	_, _, err := call(t, "inspect", model, "--shape", "left=1x2x5")
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "--shape")
+}
+
+// What the programs of the arrays hold on the host is memory like any other: inspect counts it, and --max-memory keeps to it.
+func TestMemoryOfArrays(t *testing.T) {
+	for _, backend := range []string{"xdna:rows=1,precision=int8", "xdna2:rows=1", "aie"} {
+		m := jsonOf(t, "inspect", "--backend", backend, "--context", "32")["memory"].(map[string]any)
+		host := jsonOf(t, "inspect", "--context", "32")["memory"].(map[string]any)
+		require.Greater(t, m["workspace"], host["workspace"], backend)
+		need := int64(m["total"].(float64))
+		_, _, err := call(t, "generate", "-n", "1", "--backend", backend, "--context", "32", "--max-memory", fmt.Sprint(need-1))
+		require.ErrorContains(t, err, "limit", backend)
+		_, _, err = call(t, "generate", "-n", "1", "--backend", backend, "--context", "32", "--max-memory", fmt.Sprint(need))
+		require.NoError(t, err, backend)
+	}
 }
