@@ -57,7 +57,7 @@ func intConvKernelFor(b *Backend, c ops.Call, op conv.Conv, s engine.Spec) kerne
 	}
 	if s.Depthwise() {
 		const exact = 1 << 24 / (255 * 255) // taps
-		if s.KH*s.KW > exact {
+		if s.Weights()/s.M > exact {
 			return nil
 		}
 		s.Signed, s.XZero = false, 0
@@ -78,8 +78,7 @@ func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 	k.colScale, k.bias, k.residual, _ = k.op.Operands()
 	k.threads = e.threads
 	if c := part.Values[n.In[1]].Const; c != nil {
-		s := k.spec
-		s.N, s.H, s.W, s.OH, s.OW = 1, 1, 1, 1, 1
+		s := k.spec.Unsized()
 		form, err := c.Prepare(intFilterKey{k.isa, s, k.op.WZero}, func() (any, error) { return k.pack(s, &c.Tensor) })
 		if err != nil {
 			return err

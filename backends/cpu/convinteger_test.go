@@ -31,19 +31,19 @@ func TestIntegerConvKernels(t *testing.T) {
 	acts := []ops.Act{{}, {Kind: ops.ReLU}, {Kind: ops.HardSwish}, {Kind: ops.SiLU}}
 	n := 0
 	for _, layout := range []conv.Layout{conv.ChannelsFirst, conv.ChannelsLast} {
-		for _, spatial := range []int{1, 2} {
+		for _, spatial := range []int{1, 2, 3} {
 			for _, groups := range []int{1, 2, 6} {
 				for _, xd := range []tensor.DType{tensor.U8, tensor.I8} {
 					for _, wd := range []tensor.DType{tensor.I8, tensor.U8} {
 						for _, yd := range []tensor.DType{tensor.I32, tensor.F32, tensor.U8, tensor.I8} {
 							n++
-							win := conv.Window{Stride: [3]int{1 + n%2, 1}, Before: [3]int{1, 0}, After: [3]int{0, 1}}
+							win := conv.Window{Stride: [3]int{1 + n%2, 1, 1 + n/2%2}, Before: [3]int{1, 0, 1}, After: [3]int{0, 1, 1}}
 							op := conv.Conv{Window: win, Groups: groups, Layout: layout, Out: yd, XZero: []int32{0, 3, 127}[n%3], WZero: []int32{0, 5}[n/2%2]}
 							if wd == tensor.U8 && n%3 == 0 {
 								op.WZero = 128
 							}
-							x := randomInts(rng, xd, layout.Dims(2, 6, []int{7, 6}[:spatial])...)
-							w := randomInts(rng, wd, append([]int{6, 6 / groups}, []int{3, 2}[:spatial]...)...)
+							x := randomInts(rng, xd, layout.Dims(2, 6, []int{7, 6, 5}[:spatial])...)
+							w := randomInts(rng, wd, append([]int{6, 6 / groups}, []int{3, 2, 3}[:spatial]...)...)
 							in := []tensor.Tensor{x, w}
 							tol := 0.0
 							if yd != tensor.I32 {

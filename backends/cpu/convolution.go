@@ -11,13 +11,13 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// convImage is the view of an operand as the engine wants it: [N, H, W, C], contiguous. Images of another layout or with gaps are copied.
+// convImage is the view of an operand as the engine wants it: [N, H, W, C], or with a depth [N, D, H, W, C], contiguous. Images of another layout or with gaps are copied.
 type convImage struct {
 	copier
 	scratch tensor.Tensor
 }
 
-// last returns the channels-last view of an image of one or two spatial dimensions, a single one being a row.
+// last returns the channels-last view of an image, a single spatial dimension being a row.
 func last(l conv.Layout, t tensor.Tensor) tensor.Tensor {
 	if l == conv.ChannelsFirst {
 		order := []int{0}
@@ -109,9 +109,6 @@ type convKernel struct {
 // convCall describes both kinds of convolution to the engine, but for their types; ok is false where the reference must run.
 func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok bool) {
 	x, w, y := c.In[0], c.In[1], c.Out[0]
-	if x.Rank > 4 {
-		return
-	}
 	var win conv.Window
 	switch op := c.Op.(type) {
 	case conv.Conv:
@@ -121,20 +118,12 @@ func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok b
 		win, l, e = op.Window, op.Layout, op.Epilogue
 		s.Groups, s.M, s.Transposed = op.NumGroups(), w.Dims[1]*op.NumGroups(), true
 	}
-	in, out := last(l, tensor.Tensor{Spec: x}), last(l, tensor.Tensor{Spec: y})
-	s.N, s.H, s.W, s.C, s.OH, s.OW = in.Dims[0], in.Dims[1], in.Dims[2], in.Dims[3], out.Dims[1], out.Dims[2]
-	s.KH, s.SH, s.DH = 1, 1, 1
-	dims := int(x.Rank) - 2
-	s.KW, s.Left = w.Dims[1+dims], win.Before[dims-1]
-	s.SW, s.DW = win.At(dims - 1)
-	if dims == 2 {
-		s.KH, s.Top = w.Dims[2], win.Before[0]
-		s.SH, s.DH = win.At(0)
-	}
-	if s.W == 1 && s.OW == 1 && s.KW == 1 && s.Left == 0 { // a column of pixels is a row: kernels take neighbours of a row at once
-		s.H, s.W, s.OH, s.OW, s.KH, s.KW = 1, s.H, 1, s.OH, 1, s.KH
-		s.SH, s.SW, s.DH, s.DW, s.Top, s.Left = 1, s.SH, 1, s.DH, 0, s.Top
-	}
+	d := engineDims(l, win, x, y, w.Dims[2:])
+	s.N, s.C = x.Dims[0], l.Channels(x)
+	s.H, s.OH, s.KH, s.SH, s.DH, s.Top = d[1].In, d[1].Out, d[1].Kernel, d[1].Stride, d[1].Dilation, d[1].Before
+	s.W, s.OW, s.KW, s.SW, s.DW, s.Left = d[2].In, d[2].Out, d[2].Kernel, d[2].Stride, d[2].Dilation, d[2].Before
+	s.Depth = d[0]
+	s = s.Fold() // kernels take neighbours of a row at once
 	if s.C == 0 || s.M == 0 || s.Check() != nil {
 		return
 	}
@@ -144,6 +133,18 @@ func convCall(c ops.Call) (s engine.Spec, l conv.Layout, e matmul.Epilogue, ok b
 		return
 	}
 	return s, l, e, true
+}
+
+// engineDims describes the spatial dimensions of an image to the engine, whose last two are always there.
+func engineDims(l conv.Layout, win conv.Window, x, y tensor.Spec, kernel []int) (d [conv.MaxSpatial]engine.Dim) {
+	d[1] = engine.Dim{In: 1, Out: 1, Kernel: 1, Stride: 1, Dilation: 1}
+	n := int(x.Rank) - 2
+	for i := range n {
+		stride, dilation := win.At(i)
+		d[conv.MaxSpatial-n+i] = engine.Dim{In: l.Spatial(x, i), Out: l.Spatial(y, i), Kernel: kernel[i], Stride: stride, Dilation: dilation,
+			Before: win.Before[i], After: win.After[i]}
+	}
+	return d
 }
 
 func convKernelFor(b *Backend, c ops.Call) kernel {
@@ -205,8 +206,7 @@ func (k *convKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node
 		k.args.Post = func(_ int, y []float32) { f(y) }
 	}
 	if c := part.Values[n.In[1]].Const; c != nil {
-		s := k.spec
-		s.N, s.H, s.W, s.OH, s.OW = 1, 1, 1, 1, 1
+		s := k.spec.Unsized()
 		in := k.scales // what goes into the filter
 		if s.Type == engine.BF16 {
 			k.args.Scale, in, scales = k.scales, nil, nil
@@ -383,22 +383,22 @@ type poolKernel struct {
 
 func poolKernelFor(b *Backend, op conv.Pool, c ops.Call) kernel {
 	x := c.In[0]
-	if x.Rank > 4 || !floatImage(x.DType) || op.Indices || op.Kind == conv.Lp {
+	if !floatImage(x.DType) || op.Indices || op.Kind == conv.Lp {
 		return nil
 	}
-	in, out := last(op.Layout, tensor.Tensor{Spec: x}), last(op.Layout, tensor.Tensor{Spec: c.Out[0]})
-	dims := int(x.Rank) - 2
-	s := engine.PoolSpec{N: in.Dims[0], H: in.Dims[1], W: in.Dims[2], C: in.Dims[3], OH: out.Dims[1], OW: out.Dims[2],
-		KH: 1, SH: 1, DH: 1, KW: op.Kernel[dims-1], Left: op.Before[dims-1], Right: op.After[dims-1], Max: op.Kind == conv.Max, Counted: op.Kind == conv.AvgPadded}
-	s.SW, s.DW = op.At(dims - 1)
-	if dims == 2 {
-		s.KH, s.Top, s.Bottom = op.Kernel[0], op.Before[0], op.After[0]
-		s.SH, s.DH = op.At(0)
+	taps := 1
+	for i := range int(x.Rank) - 2 {
+		const mostTaps = 1 << 20 // offsets of all taps are kept
+		if op.Before[i] < 0 || op.After[i] < 0 || op.Kernel[i] > mostTaps/taps {
+			return nil
+		}
+		taps *= op.Kernel[i]
 	}
-	const mostTaps = 1 << 15 // offsets of all taps are kept; a count of them has 16 bits
-	if s.Top < 0 || s.Left < 0 || s.Bottom < 0 || s.Right < 0 || s.KH > mostTaps || s.KW > mostTaps/s.KH {
-		return nil
-	}
+	d := engineDims(op.Layout, op.Window, x, c.Out[0], op.Kernel[:])
+	s := engine.PoolSpec{N: x.Dims[0], C: op.Layout.Channels(x), Depth: d[0],
+		H: d[1].In, OH: d[1].Out, KH: d[1].Kernel, SH: d[1].Stride, DH: d[1].Dilation, Top: d[1].Before, Bottom: d[1].After,
+		W: d[2].In, OW: d[2].Out, KW: d[2].Kernel, SW: d[2].Stride, DW: d[2].Dilation, Left: d[2].Before, Right: d[2].After,
+		Max: op.Kind == conv.Max, Counted: op.Kind == conv.AvgPadded}
 	return &poolKernel{layout: op.Layout, spec: s, isa: b.isa}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/image"
@@ -108,22 +109,22 @@ func TestConvKernels(t *testing.T) {
 	acts := []ops.Act{{}, {Kind: ops.ReLU}, {Kind: ops.HardSwish}, {Kind: ops.SiLU}, {Kind: ops.ELU, P: 0.5}}
 	n := 0
 	for _, layout := range []conv.Layout{conv.ChannelsFirst, conv.ChannelsLast} {
-		for _, spatial := range []int{1, 2} {
+		for _, spatial := range []int{1, 2, 3} {
 			for _, groups := range []int{1, 2, 6} {
 				for _, residual := range []matmul.Residual{matmul.NoResidual, matmul.ResidualBefore, matmul.ResidualAfter} {
 					for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
 						n++
 						e := matmul.Epilogue{Bias: n%2 == 0, ColScale: n%3 == 0, Residual: residual, Act: acts[n%len(acts)]}
-						win := conv.Window{Stride: [3]int{1 + n%2, 1}, Before: [3]int{1, 0}, After: [3]int{0, 1}}
+						win := conv.Window{Stride: [3]int{1 + n%2, 1, 1 + n/2%2}, Before: [3]int{1, 0, 1}, After: [3]int{0, 1, 1}}
 						m := 6
 						if groups == 1 {
 							m = 9
 						}
-						x := randomTensor(rng, d, layout.Dims(2, 6, []int{7, 6}[:spatial])...)
-						w := randomTensor(rng, tensor.F32, append([]int{m, 6 / groups}, []int{3, 2}[:spatial]...)...)
+						x := randomTensor(rng, d, layout.Dims(2, 6, []int{7, 6, 5}[:spatial])...)
+						w := randomTensor(rng, tensor.F32, append([]int{m, 6 / groups}, []int{3, 2, 3}[:spatial]...)...)
 						var op ops.Op = conv.Conv{Window: win, Groups: groups, Layout: layout, Epilogue: e, Out: d}
 						if n%5 == 0 {
-							w = randomTensor(rng, tensor.F32, append([]int{6, m / groups}, []int{3, 2}[:spatial]...)...)
+							w = randomTensor(rng, tensor.F32, append([]int{6, m / groups}, []int{3, 2, 3}[:spatial]...)...)
 							op = conv.Transposed{Window: win, Groups: groups, Layout: layout, Epilogue: e, Out: d}
 						}
 						in := []tensor.Tensor{x, w}
@@ -164,11 +165,41 @@ func TestConvKernels(t *testing.T) {
 	for _, layout := range []conv.Layout{conv.ChannelsFirst, conv.ChannelsLast} {
 		for _, kind := range []conv.PoolKind{conv.Max, conv.Avg, conv.AvgPadded} {
 			for _, d := range []tensor.DType{tensor.F32, tensor.F16} {
-				for spatial := 1; spatial <= 2; spatial++ {
-					x := randomTensor(rng, d, layout.Dims(2, 5, []int{7, 6}[:spatial])...)
-					op := conv.Pool{Kind: kind, Layout: layout, Kernel: [3]int{3, 2}, Ceil: true, Window: conv.Window{Stride: [3]int{2, 2}, Before: [3]int{1, 0}}}
+				for spatial := 1; spatial <= conv.MaxSpatial; spatial++ {
+					x := randomTensor(rng, d, layout.Dims(2, 5, []int{7, 6, 5}[:spatial])...)
+					op := conv.Pool{Kind: kind, Layout: layout, Kernel: [3]int{3, 2, 2}, Ceil: true, Window: conv.Window{Stride: [3]int{2, 2, 1}, Before: [3]int{1, 0, 1}}}
 					againstReference(t, op, 2e-3, 9, x)
 				}
+			}
+		}
+	}
+}
+
+// Convolutions and poolings of all ranks have kernels of their own: nothing is left to the reference.
+func TestKernelsOfAllRanks(t *testing.T) {
+	b := &Backend{isa: cpuinfo.Get().ISA}
+	for spatial := 1; spatial <= conv.MaxSpatial; spatial++ {
+		x, w := []int{2, 8, 9, 6, 7}[:2+spatial], []int{8, 8, 3, 2, 3}[:2+spatial]
+		for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.U8, tensor.I8} {
+			for _, op := range []ops.Op{conv.Conv{}, conv.Transposed{}, conv.Pool{Kernel: [3]int{3, 2, 3}}, conv.Pool{Kind: conv.AvgPadded, Kernel: [3]int{9, 6, 7}}} {
+				in := []tensor.Spec{tensor.MakeSpec(d, x...), tensor.MakeSpec(d, w...)}
+				_, pool := op.(conv.Pool)
+				if pool {
+					in = in[:1]
+				}
+				if _, is := op.(conv.Conv); !is && d.IsInt() {
+					continue
+				}
+				out, err := op.Infer(in)
+				require.NoError(t, err)
+				c := ops.Call{Op: op, In: in, Out: out, Const: []bool{false, true}}
+				k := kernel(nil)
+				if p, is := op.(conv.Pool); is {
+					k = poolKernelFor(b, p, c)
+				} else {
+					k = convKernelFor(b, c)
+				}
+				require.NotNil(t, k, "%T %v %d", op, d, spatial)
 			}
 		}
 	}

@@ -291,7 +291,7 @@ func (k *sdpaKernel) packedBytes() (int, error) {
 	return bytes + most, nil
 }
 
-// imageBytes is the memory of an image's copy as [N, H, W, C]; 0 where there is none.
+// imageBytes is the memory of an image's copy with the channels last; 0 where there is none.
 func imageBytes(l conv.Layout, s tensor.Spec, loose bool) int {
 	v := last(l, tensor.Tensor{Spec: s, Strides: s.Contiguous()})
 	if v.IsContiguous() && !loose {
@@ -311,7 +311,7 @@ func (k *convKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(i
 	if k.plan != nil {
 		return workspace{own: bytes + k.plan.WorkspaceBytes(load, store)}, nil
 	}
-	f, err := engine.Pack(k.spec, make([]float32, filterTaps(&k.spec)), nil, k.isa) // in each run anew
+	f, err := engine.Pack(k.spec, make([]float32, k.spec.Weights()), nil, k.isa) // in each run anew
 	if err != nil {
 		return workspace{}, err
 	}
@@ -319,16 +319,13 @@ func (k *convKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(i
 	return workspace{own: bytes + b}, err
 }
 
-// filterTaps returns the size of a filter.
-func filterTaps(s *engine.Spec) int { return s.M * (s.C / s.Groups) * s.KH * s.KW }
-
 // filterBytes bounds what a convolution holds that packs its filter in each run.
 func filterBytes(f *engine.Filter, s engine.Spec, threads int, load, store bool) (int, error) {
 	p, err := engine.NewPlan(f, s, threads)
 	if err != nil {
 		return 0, err
 	}
-	bytes := f.Bytes() + 4*filterTaps(&s) + p.WorkspaceBytes(load, store)
+	bytes := f.Bytes() + 4*s.Weights() + p.WorkspaceBytes(load, store)
 	return bytes, f.Close()
 }
 
@@ -348,9 +345,9 @@ func (k *intConvKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose fun
 		var f *engine.Filter
 		var err error
 		if k.spec.Type == engine.F32 {
-			f, err = engine.Pack(k.spec, make([]float32, filterTaps(&k.spec)), nil, k.isa)
+			f, err = engine.Pack(k.spec, make([]float32, k.spec.Weights()), nil, k.isa)
 		} else {
-			f, err = engine.PackInt(k.spec, slices.Repeat([]int16{w}, filterTaps(&k.spec)), k.isa)
+			f, err = engine.PackInt(k.spec, slices.Repeat([]int16{w}, k.spec.Weights()), k.isa)
 		}
 		if err != nil {
 			return workspace{}, err

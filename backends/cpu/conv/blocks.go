@@ -5,8 +5,8 @@ import (
 	"github.com/tessera-go/tessera/internal/par"
 )
 
-// blocks runs a transposed convolution whose kernel is as large as its stride, so that each pixel becomes a block of KH x KW pixels that
-// no other one touches. With few channels a phase would fill a small part of a panel only; here all elements of a block are the
+// blocks runs a transposed convolution whose kernel is as large as its stride, so that each pixel becomes a block of pixels that no other
+// one touches. With few channels a phase would fill a small part of a panel only; here all elements of a block are the
 // channels of one 1x1 convolution, whose results are then laid out.
 type blocks struct {
 	s    Spec
@@ -21,17 +21,31 @@ type blocks struct {
 const mostBlockChannels = 8
 
 func (s *Spec) blocky() bool {
-	return s.Transposed && s.Groups == 1 && s.KH == s.SH && s.KW == s.SW && s.DH == 1 && s.DW == 1 && s.Top == 0 && s.Left == 0 &&
-		s.M <= mostBlockChannels && s.KH*s.KW > 1
+	for _, d := range s.dims() {
+		if d.Kernel != d.Stride || d.Dilation != 1 || d.Before != 0 {
+			return false
+		}
+	}
+	return s.Transposed && s.Groups == 1 && s.M <= mostBlockChannels && s.taps() > 1
 }
 
-// inner is the 1x1 convolution: channel (ky KW + kx) M + o.
+// fitBlocks reports whether there are no results beyond the last block.
+func (s *Spec) fitBlocks() bool {
+	for _, d := range s.dims() {
+		if d.Out > d.In*d.Stride {
+			return false
+		}
+	}
+	return true
+}
+
+// inner is the 1x1 convolution: channel tap M + o.
 func (s *Spec) inner() Spec {
-	return Spec{N: s.N, H: s.H, W: s.W, C: s.C, M: s.KH * s.KW * s.M, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: s.H, OW: s.W, Groups: 1}
+	return Spec{N: s.N * s.Depth.or(one).In, H: s.H, W: s.W, C: s.C, M: s.taps() * s.M, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: s.H, OW: s.W, Groups: 1}
 }
 
 func packBlocks(s Spec, w, scale []float32, isa cpuinfo.ISA) (*Filter, error) {
-	taps := s.KH * s.KW
+	taps := s.taps()
 	t := make([]float32, len(w))
 	for c := range s.C {
 		for o := range s.M {
@@ -52,7 +66,7 @@ func newBlocks(f *Filter, s Spec, threads int, choice *Knobs) (*blocks, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &blocks{s: s, plan: plan, bias: make([]float32, s.KH*s.KW*s.M)}
+	b := &blocks{s: s, plan: plan, bias: make([]float32, s.taps()*s.M)}
 	b.own.Store = b.store
 	return b, nil
 }
@@ -67,7 +81,7 @@ func (b *blocks) run(a *Args) {
 	}
 	b.own.X, b.own.Load, b.own.Act, b.own.Bias, b.own.Stop = a.X, a.Load, a.Act, b.bias, a.Stop
 	b.plan.Run(&b.own)
-	if n := b.s.N * b.s.OH; a.Post != nil && n > 0 { // along whole rows: those of a job are short
+	if n := b.s.planes() * b.s.OH; a.Post != nil && n > 0 { // along whole rows: those of a job are short
 		b.rows = max(b.plan.kn.postFloats/max(b.s.OW*b.s.M, 1), 1)
 		par.Run(b.plan.threads, ceilDiv(n, b.rows), b)
 	}
@@ -80,7 +94,7 @@ func (b *blocks) Do(_, job int) {
 	if a.Stop != nil && a.Stop() {
 		return
 	}
-	from, to := job*b.rows*row, min((job+1)*b.rows, b.s.N*b.s.OH)*row
+	from, to := job*b.rows*row, min((job+1)*b.rows, b.s.planes()*b.s.OH)*row
 	if from < to {
 		a.Post(from, a.Y[from:to])
 	}
@@ -89,20 +103,24 @@ func (b *blocks) Do(_, job int) {
 // store lays out the blocks of neighbouring pixels.
 func (b *blocks) store(i int, y []float32) {
 	s, a := &b.s, b.args
-	size := s.KH * s.KW * s.M
+	size := s.taps() * s.M
+	depth := s.Depth.or(one)
 	for pixel := i / size; len(y) > 0; {
 		x := pixel % s.W
 		n := min(s.W-x, len(y)/size) // to the end of the row
-		row := pixel / s.W           // of all images
-		image, top := row/s.H, row%s.H*s.SH
+		row := pixel / s.W           // of all planes
+		plane, top := row/s.H, row%s.H*s.SH
+		image, front := plane/depth.In, plane%depth.In*depth.Stride
 		run := s.KW * s.M
-		for ky := range min(s.KH, s.OH-top) {
-			at := ((image*s.OH+top+ky)*s.OW + x*s.SW) * s.M
-			end := ((image*s.OH+top+ky)*s.OW + min((x+n)*s.SW, s.OW)) * s.M
-			if end <= at {
-				continue
+		for kz := range min(depth.Kernel, depth.Out-front) {
+			to := image*depth.Out + front + kz
+			for ky := range min(s.KH, s.OH-top) {
+				at := ((to*s.OH+top+ky)*s.OW + x*s.SW) * s.M
+				end := ((to*s.OH+top+ky)*s.OW + min((x+n)*s.SW, s.OW)) * s.M
+				if end > at {
+					spread(a.Y[at:end], y[(kz*s.KH+ky)*run:], run, size)
+				}
 			}
-			spread(a.Y[at:end], y[ky*run:], run, size)
 		}
 		y = y[n*size:]
 		pixel += n

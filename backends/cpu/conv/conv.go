@@ -10,13 +10,14 @@ import (
 )
 
 // Spec is a convolution of images [N, H, W, C] by M filters, or a transposed one. All sizes are those of one call; OH and OW follow
-// from the others and are given.
+// from the others and are given. With a Depth images are [N, Depth, H, W, C].
 type Spec struct {
 	N, H, W, C, M  int
 	KH, KW         int
 	SH, SW, DH, DW int
 	Top, Left      int // padding before; what is needed behind follows from the output
 	OH, OW         int
+	Depth          Dim // the zero value: there is none
 	Groups         int
 	Transposed     bool
 	Type           Type
@@ -54,7 +55,7 @@ type Filter struct {
 	k      *kernels
 	spec   Spec // of which N, H, W, OH and OW do not matter
 	phases []phase
-	dw     []float32 // depthwise: [KH KW, C]
+	dw     []float32 // depthwise: [taps, C]
 	blocks *Filter   // of a transposed one whose pixels become blocks: see blocks.go
 	data   []float32 // steps of 4 bytes
 	extra  []int32   // what the sums of each channel take, or nil
@@ -97,25 +98,71 @@ func (f *Filter) alloc(n int) {
 
 // phase is one convolution: of a transposed one there is one for each residue of the stride.
 type phase struct {
-	oy, ox int // first output pixel
-	segs   []segment
-	k      int // numbers of a segment
-	steps  int // of 4 bytes of a segment
-	b      int // start of the panels in data
-	group  int // floats of the panels of one group
+	oz, oy, ox int // first output pixel
+	segs       []segment
+	k          int // numbers of a segment
+	steps      int // of 4 bytes of a segment
+	b          int // start of the panels in data
+	group      int // floats of the panels of one group
 }
 
 // segment is a run of k values of A: k = C, or KW C where neighbouring taps touch.
-type segment struct{ dy, dx int }
+type segment struct{ dz, dy, dx int }
+
+// dims returns the spatial dimensions, of which the first may not be there.
+func (s *Spec) dims() [3]Dim {
+	return [3]Dim{s.Depth.or(one), {In: s.H, Out: s.OH, Kernel: s.KH, Stride: s.SH, Dilation: s.DH, Before: s.Top},
+		{In: s.W, Out: s.OW, Kernel: s.KW, Stride: s.SW, Dilation: s.DW, Before: s.Left}}
+}
+
+// Fold returns the convolution with fewer spatial dimensions where these say the same: images, filters and results are what they were.
+func (s Spec) Fold() Spec {
+	n, d := fold(s.N, s.dims(), s.Transposed)
+	s.N, s.Depth = n, d[0]
+	if d[0].single() {
+		s.Depth = Dim{}
+	}
+	s.H, s.OH, s.KH, s.SH, s.DH, s.Top = d[1].In, d[1].Out, d[1].Kernel, d[1].Stride, d[1].Dilation, d[1].Before
+	s.W, s.OW, s.KW, s.SW, s.DW, s.Left = d[2].In, d[2].Out, d[2].Kernel, d[2].Stride, d[2].Dilation, d[2].Before
+	return s
+}
+
+// Sized returns the spec with the sizes of another, which a filter does not depend on.
+func (s Spec) sized(as *Spec) Spec {
+	s.N, s.H, s.W, s.OH, s.OW, s.Depth.In, s.Depth.Out = as.N, as.H, as.W, as.OH, as.OW, as.Depth.In, as.Depth.Out
+	return s
+}
+
+// Unsized returns the spec of all convolutions that may share a packed filter.
+func (s Spec) Unsized() Spec {
+	t := Spec{N: 1, H: 1, W: 1, OH: 1, OW: 1}
+	if s.Depth != (Dim{}) {
+		t.Depth.In, t.Depth.Out = 1, 1
+	}
+	return s.sized(&t)
+}
+
+// taps returns the size of a kernel.
+func (s *Spec) taps() int { return s.Depth.or(one).Kernel * s.KH * s.KW }
+
+// planes returns how many planes of results there are, of all images.
+func (s *Spec) planes() int { return s.N * s.Depth.or(one).Out }
+
+// Weights returns the size of the filter.
+func (s *Spec) Weights() int { return s.M * (s.C / s.Groups) * s.taps() }
 
 // Depthwise reports whether every channel has a filter of its own.
 func (s *Spec) Depthwise() bool { return s.Groups == s.C && s.M == s.C && s.C > 1 && !s.Transposed }
 
 // Check returns why a spec cannot be computed here.
 func (s *Spec) Check() error {
-	if s.Groups < 1 || s.C%s.Groups != 0 || s.M%s.Groups != 0 || s.KH < 1 || s.KW < 1 || s.SH < 1 || s.SW < 1 || s.DH < 1 || s.DW < 1 ||
-		s.N < 0 || s.H < 0 || s.W < 0 || s.C < 1 || s.M < 1 || s.OH < 0 || s.OW < 0 || s.Top < 0 || s.Left < 0 {
+	if s.Groups < 1 || s.C%s.Groups != 0 || s.M%s.Groups != 0 || s.N < 0 || s.C < 1 || s.M < 1 {
 		return fmt.Errorf("conv: %+v", *s)
+	}
+	for _, d := range s.dims() {
+		if err := d.check(); err != nil {
+			return err
+		}
 	}
 	lo, hi := int32(0), int32(255)
 	if s.Signed {
@@ -136,23 +183,24 @@ func (s *Spec) Check() error {
 }
 
 // Pack packs a filter of floats for the best kernels of an instruction set. The weights are [M, C/Groups, KH, KW] contiguous, of a
-// transposed convolution [C, M/Groups, KH, KW]. Scale, if not nil, multiplies the filter of each output channel; with Type BF16 a factor is
+// transposed convolution [C, M/Groups, KH, KW]; with a depth, its kernel stands before KH. Scale, if not nil, multiplies the filter of each output channel; with Type BF16 a factor is
 // an operand of the run instead.
 func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	cg, mg := s.C/s.Groups, s.M/s.Groups
-	if n, ok := mem.Mul(s.C, mg, s.KH, s.KW); !ok || len(w) != n || s.Type == Int8 || s.Type == BF16 && scale != nil {
+	taps := s.taps()
+	if n, ok := mem.Mul(s.C, mg, s.Depth.or(one).Kernel, s.KH, s.KW); !ok || len(w) != n || s.Type == Int8 || s.Type == BF16 && scale != nil {
 		return nil, fmt.Errorf("conv: %d weights for %+v", len(w), s)
 	}
 	f := &Filter{k: kernelsOf(kindF32, isa).forChannels(mg), spec: s}
-	get := func(o, c, ky, kx int) float32 { // c within the group
+	get := func(o, c, tap int) float32 { // c within the group
 		var v float32
 		if s.Transposed {
-			v = w[(((o/mg*cg+c)*mg+o%mg)*s.KH+ky)*s.KW+kx]
+			v = w[((o/mg*cg+c)*mg+o%mg)*taps+tap]
 		} else {
-			v = w[((o*cg+c)*s.KH+ky)*s.KW+kx]
+			v = w[(o*cg+c)*taps+tap]
 		}
 		if scale != nil {
 			v *= scale[o]
@@ -169,12 +217,10 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 		return f, nil
 	}
 	if s.Depthwise() {
-		f.dw = alignedFloats(s.KH * s.KW * s.C)
-		for ky := range s.KH {
-			for kx := range s.KW {
-				for c := range s.C {
-					f.dw[(ky*s.KW+kx)*s.C+c] = get(c, 0, ky, kx)
-				}
+		f.dw = alignedFloats(taps * s.C)
+		for tap := range taps {
+			for c := range s.C {
+				f.dw[tap*s.C+c] = get(c, 0, tap)
 			}
 		}
 		return f, nil
@@ -186,7 +232,7 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 		}
 	}
 	if s.Transposed {
-		f.packTaps(func(p unsafe.Pointer, o, c, ky, kx int) { *(*float32)(p) = get(o, c, ky, kx) })
+		f.packTaps(func(p unsafe.Pointer, o, c, tap int) { *(*float32)(p) = get(o, c, tap) })
 	} else {
 		f.packFloats(w, scale)
 	}
@@ -200,7 +246,7 @@ func (f *Filter) packFloats(w, scale []float32) {
 	cg, mg := s.C/s.Groups, s.M/s.Groups
 	f.layOut()
 	ph := &f.phases[0]
-	nr, taps := f.k.nr, s.KH*s.KW
+	nr, taps := f.k.nr, s.taps()
 	const block = 32
 	for g := range s.Groups {
 		for p := range ceilDiv(mg, nr) {
@@ -229,7 +275,7 @@ func (f *Filter) packFloats(w, scale []float32) {
 }
 
 // packTaps packs the panels of all phases; put writes one weight.
-func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, ky, kx int)) {
+func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, tap int)) {
 	f.layOut()
 	s := &f.spec
 	cg, mg := s.C/s.Groups, s.M/s.Groups
@@ -246,11 +292,11 @@ func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, ky, kx int)) {
 				for si, sg := range ph.segs {
 					row := 0
 					for t := range taps {
-						ky, kx := s.tap(ph, sg, t)
+						tap := s.tap(ph, sg) + t
 						for c := range cg {
 							line := out[(si*ph.steps+row/group)*width:]
 							for j := range min(mg-p*nr, nr) {
-								put(unsafe.Add(unsafe.Pointer(&line[j]), row%group*size), g*mg+p*nr+j, c, ky, kx)
+								put(unsafe.Add(unsafe.Pointer(&line[j]), row%group*size), g*mg+p*nr+j, c, tap)
 							}
 							row++
 						}
@@ -295,26 +341,32 @@ func alignedFloats(n int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), max(n, 1))[:n]
 }
 
-// tap returns which element of the kernel tap t of a segment is.
-func (s *Spec) tap(ph *phase, sg segment, t int) (ky, kx int) {
-	if !s.Transposed {
-		return (sg.dy + s.Top) / s.DH, (sg.dx+s.Left)/s.DW + t
+// tap returns which element of the kernel the first tap of a segment is.
+func (s *Spec) tap(ph *phase, sg segment) int {
+	tap := 0
+	at, from := [3]int{sg.dz, sg.dy, sg.dx}, [3]int{ph.oz, ph.oy, ph.ox}
+	for i, d := range s.dims() {
+		k := (at[i] + d.Before) / d.Dilation
+		if s.Transposed {
+			k = (from[i] + d.Before - at[i]*d.Stride) / d.Dilation
+		}
+		tap = tap*d.Kernel + k
 	}
-	return (ph.oy + s.Top - sg.dy*s.SH) / s.DH, (ph.ox + s.Left - sg.dx*s.SW) / s.DW
+	return tap
 }
 
 func convPhase(s *Spec, cg int) phase {
 	ph := phase{k: cg}
-	merge := s.DW == 1 && s.Groups == 1
-	if merge {
-		ph.k = s.KW * cg
+	kx := s.KW
+	if s.DW == 1 && s.Groups == 1 {
+		ph.k, kx = s.KW*cg, 1
 	}
-	for ky := range s.KH {
-		for kx := range s.KW {
-			if merge && kx > 0 {
-				break
+	depth := s.Depth.or(one)
+	for z := range depth.Kernel {
+		for y := range s.KH {
+			for x := range kx {
+				ph.segs = append(ph.segs, segment{z*depth.Dilation - depth.Before, y*s.DH - s.Top, x*s.DW - s.Left})
 			}
-			ph.segs = append(ph.segs, segment{ky*s.DH - s.Top, kx*s.DW - s.Left})
 		}
 	}
 	return ph
@@ -323,23 +375,30 @@ func convPhase(s *Spec, cg int) phase {
 // transposedPhases: output pixel y is fed by the taps ky for which y + Top - ky DH is a multiple of SH; the quotient is the input
 // pixel. The taps that pixels of one residue have are the same, at the same distances.
 func transposedPhases(s *Spec, cg int) []phase {
+	d := s.dims()
+	// feeders are the distances of the input pixels of a residue.
+	feeders := func(d Dim, o int) (list []int) {
+		for k := range d.Kernel {
+			if v := o + d.Before - k*d.Dilation; floorMod(v, d.Stride) == 0 {
+				list = append(list, floorDiv(v, d.Stride))
+			}
+		}
+		return list
+	}
 	var list []phase
-	for oy := range s.SH {
-		for ox := range s.SW {
-			ph := phase{oy: oy, ox: ox, k: cg}
-			for ky := range s.KH {
-				y := oy + s.Top - ky*s.DH
-				if floorMod(y, s.SH) != 0 {
-					continue
-				}
-				for kx := range s.KW {
-					x := ox + s.Left - kx*s.DW
-					if floorMod(x, s.SW) == 0 {
-						ph.segs = append(ph.segs, segment{floorDiv(y, s.SH), floorDiv(x, s.SW)})
+	for oz := range d[0].Stride {
+		for oy := range d[1].Stride {
+			for ox := range d[2].Stride {
+				ph := phase{oz: oz, oy: oy, ox: ox, k: cg}
+				for _, dz := range feeders(d[0], oz) {
+					for _, dy := range feeders(d[1], oy) {
+						for _, dx := range feeders(d[2], ox) {
+							ph.segs = append(ph.segs, segment{dz, dy, dx})
+						}
 					}
 				}
+				list = append(list, ph)
 			}
-			list = append(list, ph)
 		}
 	}
 	return list
@@ -355,7 +414,7 @@ func floorDiv(a, b int) int {
 
 func floorMod(a, b int) int { return a - floorDiv(a, b)*b }
 
-// Args are the operands of a run: images and results contiguous, [N, H, W, C] and [N, OH, OW, M]. Bias has M numbers; it and Residual
+// Args are the operands of a run: images and results contiguous, [N, H, W, C] and [N, OH, OW, M], or with a depth before the rows. Bias has M numbers; it and Residual
 // may be nil.
 type Args struct {
 	X        []float32
@@ -401,14 +460,18 @@ type Plan struct {
 // work is a phase for a size.
 type work struct {
 	ph         *phase
+	planes     int // of results, of an image
 	rows, cols int // of output pixels
 	copied     bool
 	flat       bool // all pixels of all images are one row
 	offs       []int
 	padLeft    int
 	width      int // pixels of a row in scratch
+	dzMin      int
+	dzPlanes   int // planes of input that a plane of output needs
 	dyMin      int
 	dyRows     int // rows of input that a row of output needs
+	high       int // rows of a plane in scratch
 	block      int // rows of output of a job
 	blocks     int
 	panels     int // of a group, per job
@@ -444,9 +507,7 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	t := f.spec
-	t.N, t.H, t.W, t.OH, t.OW = s.N, s.H, s.W, s.OH, s.OW
-	if t != s {
+	if f.spec.sized(&s) != s {
 		return nil, fmt.Errorf("conv: a filter packed for %+v used for %+v", f.spec, s)
 	}
 	p := &Plan{f: f, s: s, k: f.k, threads: threads, kn: kn}
@@ -454,7 +515,7 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 		p.dw = newDepthwise(p)
 		return p, nil
 	}
-	if f.blocks != nil && s.OH <= s.H*s.SH && s.OW <= s.W*s.SW {
+	if f.blocks != nil && s.fitBlocks() {
 		if p.blocks, err = newBlocks(f.blocks, s, threads, choice); err != nil {
 			return nil, err
 		}
@@ -476,7 +537,7 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 	workers := par.Workers(threads, 1<<30)
 	for i := range f.phases {
 		w := p.work(&f.phases[i], panels, workers)
-		if w.rows > 0 && w.cols > 0 {
+		if w.planes > 0 && w.rows > 0 && w.cols > 0 {
 			p.works = append(p.works, w)
 		}
 	}
@@ -485,37 +546,33 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 
 func (p *Plan) work(ph *phase, panels, workers int) work {
 	s := &p.s
-	w := work{ph: ph, rows: s.OH, cols: s.OW}
-	sy, sx := s.SH, s.SW
+	depth := s.Depth.or(one)
+	w := work{ph: ph, planes: depth.Out, rows: s.OH, cols: s.OW}
+	sz, sy, sx := depth.Stride, s.SH, s.SW
 	size := p.k.kind.size()
 	if s.Transposed {
-		w.rows, w.cols = ceilDiv(s.OH-ph.oy, s.SH), ceilDiv(s.OW-ph.ox, s.SW)
-		sy, sx = 1, 1
+		w.planes, w.rows, w.cols = ceilDiv(depth.Out-ph.oz, sz), ceilDiv(s.OH-ph.oy, sy), ceilDiv(s.OW-ph.ox, sx)
+		sz, sy, sx = 1, 1, 1
 	}
-	dxMin, dxMax, dyMin, dyMax := 0, 0, 0, 0
+	var low, high segment
 	for i, sg := range ph.segs {
 		right := sg.dx + ph.k/(s.C/s.Groups) - 1
 		if i == 0 {
-			dxMin, dxMax, dyMin, dyMax = sg.dx, right, sg.dy, sg.dy
+			low, high = sg, segment{sg.dz, sg.dy, right}
 		}
-		dxMin, dxMax, dyMin, dyMax = min(dxMin, sg.dx), max(dxMax, right), min(dyMin, sg.dy), max(dyMax, sg.dy)
+		low = segment{min(low.dz, sg.dz), min(low.dy, sg.dy), min(low.dx, sg.dx)}
+		high = segment{max(high.dz, sg.dz), max(high.dy, sg.dy), max(high.dx, right)}
 	}
-	w.padLeft = max(0, -dxMin)
-	w.dyMin, w.dyRows = dyMin, dyMax-dyMin+1
-	w.width = w.padLeft + max(s.W, (w.cols-1)*sx+dxMax+1)
-	w.copied = w.padLeft > 0 || w.width > s.W || dyMin < 0 || (w.rows-1)*sy+dyMax >= s.H
+	w.padLeft = max(0, -low.dx)
+	w.dzMin, w.dzPlanes = low.dz, high.dz-low.dz+1
+	w.dyMin, w.dyRows = low.dy, high.dy-low.dy+1
+	w.width = w.padLeft + max(s.W, (w.cols-1)*sx+high.dx+1)
+	// Several planes are copied always: the rows of one that a block needs are few, and then lie near those of the next.
+	w.copied = w.dzPlanes > 1 || w.padLeft > 0 || w.width > s.W || low.dz < 0 || (w.planes-1)*sz+high.dz >= depth.In || low.dy < 0 || (w.rows-1)*sy+high.dy >= s.H
 	if !w.copied {
 		w.width = s.W
 	}
-	w.flat = !w.copied && sy == 1 && sx == 1 && s.KH == 1 && s.KW == 1 && s.OH == s.H && s.OW == s.W && !s.Transposed
-	for _, sg := range ph.segs {
-		w.offs = append(w.offs, ((sg.dy-dyMin)*w.width+sg.dx+w.padLeft)*s.C*size)
-	}
-	if !w.copied { // offsets from the first pixel of the image
-		for i, sg := range ph.segs {
-			w.offs[i] = (sg.dy*w.width + sg.dx) * s.C * size
-		}
-	}
+	w.flat = !w.copied && s.KH == 1 && s.KW == 1 && sy == 1 && sx == 1 && s.OH == s.H && s.OW == s.W && depth.single() && !s.Transposed
 	if w.flat {
 		w.cols, w.rows = s.N*s.OH*s.OW, 1
 	}
@@ -535,7 +592,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	w.cuts = ceilDiv(panels, w.panels)
 
 	// Rows of a job (pixels where flat): few enough for scratch memory and for every worker to have several jobs.
-	images := s.N
+	images := s.N * w.planes
 	unit := 1
 	if w.flat {
 		images, unit = 1, p.k.mr
@@ -546,7 +603,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	}
 	w.block = units
 	if w.copied {
-		rowFloats := max(w.width*s.C*size/4, 1)
+		rowFloats := max(w.dzPlanes*w.width*s.C*size/4, 1)
 		w.block = max((inL2(p.kn.scratchFloats)/rowFloats-w.dyRows)/sy+1, 1)
 		w.block = min(w.block, units)
 	}
@@ -573,6 +630,15 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	if w.flat {
 		w.block *= unit
 	}
+	w.high = (min(w.block, w.rows)-1)*sy + w.dyRows
+	for _, sg := range ph.segs {
+		if w.copied { // from the first pixel in scratch memory
+			sg = segment{sg.dz - low.dz, sg.dy - low.dy, sg.dx + w.padLeft}
+		} else { // from the first pixel of the plane
+			sg.dz = 0
+		}
+		w.offs = append(w.offs, ((sg.dz*w.high+sg.dy)*w.width+sg.dx)*s.C*size)
+	}
 	return w
 }
 
@@ -587,7 +653,7 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 // Run computes.
 func (p *Plan) Run(a *Args) {
 	s := &p.s
-	if s.N == 0 || s.OH == 0 || s.OW == 0 {
+	if s.planes() == 0 || s.OH == 0 || s.OW == 0 {
 		return
 	}
 	if p.blocks != nil && a.Store == nil && a.Residual == nil {
@@ -635,25 +701,25 @@ func (p *Plan) Run(a *Args) {
 // jobs returns the number of jobs of the current work. With several cuts of the panels, each job does one.
 func (p *Plan) jobs() int {
 	w := p.cur
-	images := p.s.N
-	if w.flat {
-		images = 1
-	}
-	n := images * w.blocks
+	n := w.planesOf(&p.s) * w.blocks
 	if p.split() {
 		n *= w.cuts
 	}
 	return n
 }
 
+// planesOf returns the planes of results of all images; pixels that are one row lie in one.
+func (w *work) planesOf(s *Spec) int {
+	if w.flat {
+		return 1
+	}
+	return s.N * w.planes
+}
+
 // split reports whether cuts of the panels are jobs of their own, instead of a loop in each.
 func (p *Plan) split() bool {
 	w := p.cur
-	images := p.s.N
-	if w.flat {
-		images = 1
-	}
-	return w.cuts > 1 && images*w.blocks < 2*par.Workers(p.threads, 1<<30) && p.args.Post == nil && p.args.Store == nil
+	return w.cuts > 1 && w.planesOf(&p.s)*w.blocks < 2*par.Workers(p.threads, 1<<30) && p.args.Post == nil && p.args.Store == nil
 }
 
 // Do computes one job: a block of rows of an image.
@@ -673,7 +739,8 @@ func (p *Plan) Do(worker, job int) {
 		cut1 = cut0 + 1
 		job /= w.cuts
 	}
-	block, image := job%w.blocks, job/w.blocks
+	block, plane := job%w.blocks, job/w.blocks
+	image, plane := plane/w.planes, plane%w.planes
 	sc := &p.workers[worker]
 	mg, cg := s.M/s.Groups, s.C/s.Groups
 	panelsAll := ceilDiv(mg, p.k.nr)
@@ -685,10 +752,12 @@ func (p *Plan) Do(worker, job int) {
 		t.mode = raw
 	}
 	size, loads := p.k.kind.size(), p.loads()
-	sy, sx, oy, ox, stepY, stepX := s.SH, s.SW, 0, 0, 1, 1
+	depth := s.Depth.or(one)
+	sz, sy, sx, oz, oy, ox, stepZ, stepY, stepX := depth.Stride, s.SH, s.SW, 0, 0, 0, 1, 1, 1
 	if s.Transposed {
-		sy, sx, oy, ox, stepY, stepX = 1, 1, w.ph.oy, w.ph.ox, s.SH, s.SW
+		sz, sy, sx, oz, oy, ox, stepZ, stepY, stepX = 1, 1, 1, w.ph.oz, w.ph.oy, w.ph.ox, depth.Stride, s.SH, s.SW
 	}
+	from, to := image*depth.In+plane*sz+w.dzMin, image*depth.Out+oz+plane*stepZ // of all planes
 	t.ars = sx * s.C * size
 
 	// finishing a tile outside Y
@@ -706,11 +775,11 @@ func (p *Plan) Do(worker, job int) {
 	var base unsafe.Pointer // of the pixel at row 0, column 0 of the block
 	switch {
 	case w.copied:
-		base = p.copyRows(sc, image, first, last, sy)
+		base = p.copyRows(sc, image, plane*sz+w.dzMin, first, last, sy)
 	case loads:
-		base = p.loadRows(sc, worker, image, block, first, last, sy)
+		base = p.loadRows(sc, worker, from, block, first, last, sy)
 	default:
-		base = p.pixels(image * s.H * s.W * s.C)
+		base = p.pixels(from * s.H * s.W * s.C)
 	}
 	for cut := cut0; cut < cut1; cut++ {
 		p0, p1 := cut*w.panels, min((cut+1)*w.panels, panelsAll)
@@ -734,20 +803,20 @@ func (p *Plan) Do(worker, job int) {
 				if !direct {
 					count = min(count, p.stored())
 				}
-				var from int
+				var at int
 				switch {
 				case w.copied:
-					from = ((row-first)*sy*w.width + col*sx) * s.C
+					at = ((row-first)*sy*w.width + col*sx) * s.C
 				case loads && w.flat:
-					from = (col - c0) * s.C
+					at = (col - c0) * s.C
 				case loads:
-					from = ((row-first)*sy*w.width + col*sx) * s.C
+					at = ((row-first)*sy*w.width + col*sx) * s.C
 				default:
-					from = (row*sy*w.width + col*sx) * s.C
+					at = (row*sy*w.width + col*sx) * s.C
 				}
-				pixel := (image*s.OH+oy+row*stepY)*s.OW + ox + col*stepX
+				pixel := (to*s.OH+oy+row*stepY)*s.OW + ox + col*stepX
 				for g := range s.Groups {
-					t.a = unsafe.Add(base, (from+g*cg)*size)
+					t.a = unsafe.Add(base, (at+g*cg)*size)
 					if t.segs == 0 {
 						p.bare(sc, g, p0, p1, h*count, pixel, stepX)
 						continue
@@ -897,36 +966,40 @@ func (sc *scratch) need(v *[]float32, n int) {
 	}
 }
 
-// copyRows copies the input rows that output rows first to last need, with zeros around them, and returns the first one.
-func (p *Plan) copyRows(sc *scratch, image, first, last, sy int) unsafe.Pointer {
+// copyRows copies the input rows that output rows first to last of a plane need, with zeros around them, and returns the first one. They come from
+// planes of an image from z on.
+func (p *Plan) copyRows(sc *scratch, image, z, first, last, sy int) unsafe.Pointer {
 	w, s, size := p.cur, &p.s, p.k.kind.size()
 	y0 := first*sy + w.dyMin
 	y1 := (last-1)*sy + w.dyMin + w.dyRows
-	row := w.width * s.C
-	sc.need(&sc.rows, (y1-y0)*row*size/4+16)
+	row, depth := w.width*s.C, s.Depth.or(one).In
+	sc.need(&sc.rows, w.dzPlanes*w.high*row*size/4+16)
 	left, body := w.padLeft*s.C, min(s.W, w.width-w.padLeft)*s.C
-	for y := y0; y < y1; y++ {
-		dst := unsafe.Add(unsafe.Pointer(&sc.rows[0]), (y-y0)*row*size)
-		if y < 0 || y >= s.H {
-			p.fill(dst, row)
-			continue
+	for i := range w.dzPlanes {
+		plane := z + i
+		for y := y0; y < y1; y++ {
+			dst := unsafe.Add(unsafe.Pointer(&sc.rows[0]), (i*w.high+y-y0)*row*size)
+			if plane < 0 || plane >= depth || y < 0 || y >= s.H {
+				p.fill(dst, row)
+				continue
+			}
+			p.fill(dst, left)
+			p.load(unsafe.Add(dst, left*size), ((image*depth+plane)*s.H+y)*s.W*s.C, body)
+			p.fill(unsafe.Add(dst, (left+body)*size), row-left-body)
 		}
-		p.fill(dst, left)
-		p.load(unsafe.Add(dst, left*size), (image*s.H+y)*s.W*s.C, body)
-		p.fill(unsafe.Add(dst, (left+body)*size), row-left-body)
 	}
 	return unsafe.Pointer(&sc.rows[0])
 }
 
-// loadRows converts the input of a block that needs no padding, or computes it.
-func (p *Plan) loadRows(sc *scratch, worker, image, block, first, last, sy int) unsafe.Pointer {
+// loadRows converts the input of a block that needs no padding, from one plane, or computes it.
+func (p *Plan) loadRows(sc *scratch, worker, plane, block, first, last, sy int) unsafe.Pointer {
 	w, s := p.cur, &p.s
 	from, n := 0, 0
 	if w.flat {
 		c0, c1 := block*w.block, min((block+1)*w.block, w.cols)
 		from, n = c0*s.C, (c1-c0)*s.C
 	} else {
-		from = (image*s.H + first*sy) * s.W * s.C
+		from = (plane*s.H + first*sy) * s.W * s.C
 		n = min((last-1-first)*sy+w.dyMin+w.dyRows, s.H-first*sy) * s.W * s.C
 	}
 	sc.need(&sc.rows, n*p.k.kind.size()/4+16)

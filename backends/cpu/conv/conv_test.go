@@ -66,39 +66,79 @@ func randomOf(rng *rand.Rand, n int) []float32 {
 	return v
 }
 
+// shape returns the dimensions of images or results of a convolution.
+func shape(s Spec, channels int, size func(Dim) int) []int {
+	dims := []int{s.N}
+	for _, d := range spatial(s) {
+		dims = append(dims, size(d))
+	}
+	return append(dims, channels)
+}
+
+// spatial returns the dimensions that there are.
+func spatial(s Spec) []Dim {
+	d := s.dims()
+	if s.Depth == (Dim{}) {
+		return d[1:]
+	}
+	return d[:]
+}
+
+func in(d Dim) int  { return d.In }
+func out(d Dim) int { return d.Out }
+
+// sizes returns how many numbers an image and the results have.
+func (s Spec) sizes() (x, y int) {
+	x, y = 1, 1
+	for _, d := range shape(s, s.C, in) {
+		x *= d
+	}
+	for _, d := range shape(s, s.M, out) {
+		y *= d
+	}
+	return x, y
+}
+
+// window returns the window of a convolution and its kernel's sizes.
+func window(s Spec) (w opconv.Window, kernel []int) {
+	for i, d := range spatial(s) {
+		kernel = append(kernel, d.Kernel)
+		w.Stride[i], w.Dilation[i], w.Before[i] = d.Stride, d.Dilation, d.Before
+		if s.Transposed {
+			w.After[i] = (d.In-1)*d.Stride + (d.Kernel-1)*d.Dilation + 1 - d.Before - d.Out
+		} else {
+			w.After[i] = (d.Out-1)*d.Stride + (d.Kernel-1)*d.Dilation + 1 - d.Before - d.In
+		}
+	}
+	return w, kernel
+}
+
 // oracle computes with the reference of package ops/conv.
 func oracle(s Spec, x, w, bias, res []float32, act ops.Act) ([]float64, error) {
 	e := matmul.Epilogue{Bias: bias != nil, Act: act}
-	win := opconv.Window{Stride: [3]int{s.SH, s.SW}, Dilation: [3]int{s.DH, s.DW}, Before: [3]int{s.Top, s.Left}}
-	cg, mg := s.C/s.Groups, s.M/s.Groups
-	in := []tensor.Tensor{tensor.Of(x, s.N, s.H, s.W, s.C)}
-	var op ops.Op
-	if s.Transposed {
-		in = append(in, tensor.Of(w, s.C, mg, s.KH, s.KW))
-		win.After = [3]int{(s.H-1)*s.SH + (s.KH-1)*s.DH + 1 - s.Top - s.OH, (s.W-1)*s.SW + (s.KW-1)*s.DW + 1 - s.Left - s.OW}
-		out := [3]int{}
-		for i := range 2 {
-			if win.After[i] < 0 {
-				out[i], win.After[i] = -win.After[i], 0
-			}
-		}
-		if res != nil {
-			e.Residual = matmul.ResidualBefore
-		}
-		op = opconv.Transposed{Window: win, OutPad: out, Groups: s.Groups, Layout: opconv.ChannelsLast, Epilogue: e}
-	} else {
-		in = append(in, tensor.Of(w, s.M, cg, s.KH, s.KW))
-		win.After = [3]int{(s.OH-1)*s.SH + (s.KH-1)*s.DH + 1 - s.Top - s.H, (s.OW-1)*s.SW + (s.KW-1)*s.DW + 1 - s.Left - s.W}
-		if res != nil {
-			e.Residual = matmul.ResidualBefore
-		}
-		op = opconv.Conv{Window: win, Groups: s.Groups, Layout: opconv.ChannelsLast, Epilogue: e}
+	if res != nil {
+		e.Residual = matmul.ResidualBefore
 	}
+	win, kernel := window(s)
+	var beyond [3]int // of a transposed one: results behind the last tap
+	for i := range kernel {
+		if s.Transposed && win.After[i] < 0 {
+			beyond[i], win.After[i] = -win.After[i], 0
+		}
+	}
+	filter := append([]int{s.M, s.C / s.Groups}, kernel...)
+	var op ops.Op = opconv.Conv{Window: win, Groups: s.Groups, Layout: opconv.ChannelsLast, Epilogue: e}
+	if s.Transposed {
+		filter[0], filter[1] = s.C, s.M/s.Groups
+		op = opconv.Transposed{Window: win, OutPad: beyond, Groups: s.Groups, Layout: opconv.ChannelsLast, Epilogue: e}
+	}
+	in := []tensor.Tensor{tensor.Of(x, shape(s, s.C, in)...), tensor.Of(w, filter...)}
+	results := shape(s, s.M, out)
 	if bias != nil {
 		in = append(in, tensor.Of(bias, s.M))
 	}
 	if res != nil {
-		in = append(in, tensor.Of(res, s.N, s.OH, s.OW, s.M))
+		in = append(in, tensor.Of(res, results...))
 	}
 	specs := make([]tensor.Spec, len(in))
 	for i := range in {
@@ -108,7 +148,7 @@ func oracle(s Spec, x, w, bias, res []float32, act ops.Act) ([]float64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%+v: %w", s, err)
 	}
-	if got := out[0].Shape(); !slices.Equal(got, []int{s.N, s.OH, s.OW, s.M}) {
+	if got := out[0].Shape(); !slices.Equal(got, results) {
 		return nil, fmt.Errorf("%+v gives %v", s, got)
 	}
 	y := tensor.New(tensor.F32, out[0].Shape()...)
@@ -171,6 +211,62 @@ func cases() []Spec {
 	return list
 }
 
+// deepCases have a third spatial dimension, which comes first.
+func deepCases() []Spec {
+	var list []Spec
+	rng := rand.New(rand.NewPCG(9, 9))
+	for i := 0; len(list) < 120; i++ {
+		g := 1 + rng.IntN(3)
+		s := Spec{N: 1 + rng.IntN(2), H: 1 + rng.IntN(7), W: 1 + rng.IntN(19), C: g * (1 + rng.IntN(9)), M: g * (1 + rng.IntN(20)), Groups: g,
+			KH: 1 + rng.IntN(3), KW: 1 + rng.IntN(3), SH: 1 + rng.IntN(2), SW: 1 + rng.IntN(2), DH: 1 + rng.IntN(2), DW: 1 + rng.IntN(2), Top: rng.IntN(3), Left: rng.IntN(3),
+			Depth: Dim{In: 1 + rng.IntN(6), Kernel: 1 + rng.IntN(3), Stride: 1 + rng.IntN(2), Dilation: 1 + rng.IntN(2), Before: rng.IntN(3)}}
+		switch i % 5 {
+		case 0:
+			s.Groups, s.M = s.C, s.C
+			s.W += 10 * (i % 2)
+		case 1: // the axes of a separable filter
+			if i%2 == 0 {
+				s.KH, s.KW, s.SH, s.SW, s.Top, s.Left = 1, 1, 1, 1, 0, 0
+			} else {
+				s.Depth.Kernel, s.Depth.Stride, s.Depth.Before = 1, 1, 0
+			}
+		case 2:
+			s.Transposed = true
+			if i%2 == 0 { // blocks
+				s.SH, s.SW, s.Depth.Stride, s.DH, s.DW, s.Depth.Dilation, s.Top, s.Left, s.Depth.Before = s.KH, s.KW, s.Depth.Kernel, 1, 1, 1, 0, 0, 0
+				s.Groups, s.M = 1, 1+rng.IntN(8)
+			}
+		}
+		size := func(n, k, stride, dilation, before int) int {
+			if s.Transposed {
+				return (n-1)*stride + (k-1)*dilation + 1 - before - rng.IntN(2) + rng.IntN(2)
+			}
+			return (n+before+rng.IntN(before+1)-(k-1)*dilation-1)/stride + 1
+		}
+		d := &s.Depth
+		d.Out, s.OH, s.OW = size(d.In, d.Kernel, d.Stride, d.Dilation, d.Before), size(s.H, s.KH, s.SH, s.DH, s.Top), size(s.W, s.KW, s.SW, s.DW, s.Left)
+		if i%20 == 4 { // all of the image
+			s.Transposed, s.KH, s.KW, d.Kernel, s.OH, s.OW, d.Out, s.Top, s.Left, d.Before, s.DH, s.DW, d.Dilation = false, s.H, s.W, d.In, 1, 1, 1, 0, 0, 0, 1, 1, 1
+		}
+		if d.Out > 0 && s.OH > 0 && s.OW > 0 {
+			list = append(list, s, s.Fold())
+		}
+	}
+	// Deep kernels whose planes take Winograd's algorithm, in several jobs and with channels that fill no vector.
+	for _, c := range []int{7, 12, 16, 25} {
+		for _, k := range []int{2, 3} {
+			for _, w := range []int{5, 18} {
+				s := Spec{N: 2, H: 6, W: w, C: c, M: c + 9, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 6, OW: w, Groups: 1,
+					Depth: Dim{In: 4, Out: 8 - 2*k + k%2, Kernel: k, Stride: 1, Dilation: k - 1, Before: k - 1}}
+				list = append(list, s)
+				s.KH, s.OH, s.Top = 1, 6, 0
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
 func transposedCases() []Spec {
 	var list []Spec
 	for _, k := range []int{1, 2, 3, 4} {
@@ -211,7 +307,7 @@ func winogradCases() []Spec {
 			}
 		}
 	}
-	for _, s := range cases() {
+	for _, s := range slices.Concat(cases(), deepCases()) {
 		add(s)
 	}
 	for _, k := range []int{3, 5} { // lines
@@ -259,14 +355,15 @@ type problem struct {
 var problems = sync.OnceValue(func() []problem {
 	rng := rand.New(rand.NewPCG(7, 7))
 	var list []problem
-	for i, s := range slices.Concat(cases(), transposedCases(), winogradCases()) {
+	for i, s := range slices.Concat(cases(), deepCases(), transposedCases(), winogradCases()) {
 		ac := actCases[i%len(actCases)]
-		p := problem{s: s, act: ac.act, x: randomOf(rng, s.N*s.H*s.W*s.C), w: randomOf(rng, s.C*(s.M/s.Groups)*s.KH*s.KW)}
+		nx, ny := s.sizes()
+		p := problem{s: s, act: ac.act, x: randomOf(rng, nx), w: randomOf(rng, s.Weights())}
 		if i%2 == 0 {
 			p.bias = randomOf(rng, s.M)
 		}
 		if i%3 == 0 && !s.Depthwise() {
-			p.res = randomOf(rng, s.N*s.OH*s.OW*s.M)
+			p.res = randomOf(rng, ny)
 		}
 		var err error
 		if p.want, err = oracle(s, p.x, p.w, p.bias, p.res, ac.op); err != nil {
@@ -298,7 +395,7 @@ func TestConv(t *testing.T) {
 				for _, threads := range []int{1, 2, 5} {
 					p, err := NewPlan(f, s, threads)
 					require.NoError(t, err)
-					n := s.N * s.OH * s.OW * s.M
+					_, n := s.sizes()
 					guarded := make([]float32, n+64)
 					for j := range guarded {
 						guarded[j] = 12345
@@ -335,12 +432,20 @@ func TestConv(t *testing.T) {
 func TestPool(t *testing.T) {
 	for _, isa := range isas() {
 		rng := rand.New(rand.NewPCG(8, 8))
-		for i := range 200 {
+		for i := range 400 {
 			s := PoolSpec{N: 1 + i%2, H: 1 + rng.IntN(9), W: 1 + rng.IntN(20), C: 1 + rng.IntN(35), KH: 1 + rng.IntN(3), KW: 1 + rng.IntN(3),
 				SH: 1 + rng.IntN(2), SW: 1 + rng.IntN(2), DH: 1 + rng.IntN(2), DW: 1, Top: rng.IntN(2), Left: rng.IntN(2), Bottom: rng.IntN(2), Right: rng.IntN(2),
 				Max: i%3 == 0, Counted: i%3 == 1}
+			d := &s.Depth
+			if i >= 200 {
+				*d = Dim{In: 1 + rng.IntN(6), Kernel: 1 + rng.IntN(3), Stride: 1 + rng.IntN(2), Dilation: 1 + rng.IntN(2), Before: rng.IntN(2), After: rng.IntN(2)}
+				s.H, s.W = 1+s.H%6, 1+s.W%9
+			}
 			if i%5 == 0 { // the whole image, of up to some blocks of channels
 				s.KH, s.KW, s.DH, s.Top, s.Left, s.Bottom, s.Right, s.C = s.H, s.W, 1, 0, 0, 0, 0, 1+rng.IntN(150)
+				if i >= 200 && i%2 == 0 {
+					d.Kernel, d.Dilation, d.Before, d.After = d.In, 1, 0, 0
+				}
 			}
 			kind := opconv.Avg
 			if s.Max {
@@ -348,9 +453,19 @@ func TestPool(t *testing.T) {
 			} else if s.Counted {
 				kind = opconv.AvgPadded
 			}
-			op := opconv.Pool{Kind: kind, Layout: opconv.ChannelsLast, Kernel: [3]int{s.KH, s.KW}, Ceil: i%2 == 0, Window: opconv.Window{
-				Stride: [3]int{s.SH, s.SW}, Dilation: [3]int{s.DH, s.DW}, Before: [3]int{s.Top, s.Left}, After: [3]int{s.Bottom, s.Right}}}
-			x := tensor.Of(randomOf(rng, s.N*s.H*s.W*s.C), s.N, s.H, s.W, s.C)
+			op := opconv.Pool{Kind: kind, Layout: opconv.ChannelsLast, Ceil: i%2 == 0}
+			dims := []Dim{*d, {In: s.H, Kernel: s.KH, Stride: s.SH, Dilation: s.DH, Before: s.Top, After: s.Bottom},
+				{In: s.W, Kernel: s.KW, Stride: s.SW, Dilation: s.DW, Before: s.Left, After: s.Right}}
+			if i < 200 {
+				dims = dims[1:]
+			}
+			image := []int{s.N}
+			for j, d := range dims {
+				image = append(image, d.In)
+				op.Kernel[j], op.Stride[j], op.Dilation[j], op.Before[j], op.After[j] = d.Kernel, d.Stride, d.Dilation, d.Before, d.After
+			}
+			x := tensor.New(tensor.F32, append(image, s.C)...)
+			copy(tensor.Data[float32](&x), randomOf(rng, x.Elems()))
 			if s.Max && i%4 == 0 {
 				tensor.Data[float32](&x)[rng.IntN(x.Elems())] = float32(math.NaN())
 			}
@@ -360,16 +475,28 @@ func TestPool(t *testing.T) {
 			}
 			y := tensor.New(tensor.F32, out[0].Shape()...)
 			require.NoError(t, op.Reference([]tensor.Tensor{y}, []tensor.Tensor{x}))
-			s.OH, s.OW = out[0].Dims[1], out[0].Dims[2]
-			got := make([]float32, y.Elems())
-			NewPool(s, isa, 1+i%3).Run(&Args{X: tensor.Data[float32](&x), Y: got, Act: NoAct})
-			for j, v := range y.Floats() {
-				if math.IsNaN(v) || math.IsInf(v, 0) {
-					require.Equal(t, fmt.Sprint(v), fmt.Sprint(got[j]), "%v %+v", isa, s)
-					continue
-				}
-				require.InDelta(t, v, got[j], 1e-5, "%v %+v element %d", isa, s, j)
+			s.OH, s.OW = out[0].Dims[len(dims)-1], out[0].Dims[len(dims)]
+			if i >= 200 {
+				d.Out = out[0].Dims[1]
 			}
+			got := make([]float32, y.Elems())
+			p := NewPool(s, isa, 1+i%3)
+			check := func() {
+				t.Helper()
+				for j, v := range y.Floats() {
+					if math.IsNaN(v) || math.IsInf(v, 0) {
+						require.Equal(t, fmt.Sprint(v), fmt.Sprint(got[j]), "%v %+v", isa, s)
+						continue
+					}
+					require.InDelta(t, v, got[j], 1e-5, "%v %+v element %d", isa, s, j)
+				}
+			}
+			p.Run(&Args{X: tensor.Data[float32](&x), Y: got, Act: NoAct})
+			check()
+			clear(got)
+			p.Run(&Args{Load: func(dst []float32, at int) { copy(dst, tensor.Data[float32](&x)[at:]) }, Store: func(at int, row []float32) { copy(got[at:], row) }, Act: NoAct})
+			check()
+			require.LessOrEqual(t, p.Held(), p.WorkspaceBytes(true, true), "%+v", s)
 		}
 	}
 }
@@ -550,6 +677,41 @@ func BenchmarkConv(b *testing.B) {
 				})
 			}
 		})
+	}
+}
+
+// BenchmarkDepth runs convolutions of three dimensions; the first ones are those of r3d_18, the last is small enough for the definition.
+func BenchmarkDepth(b *testing.B) {
+	for _, c := range []struct{ depth, size, in, out, kernel, groups, tile int }{
+		{8, 56, 64, 64, 3, 1, 0}, {8, 56, 64, 64, 3, 1, 4}, {4, 28, 128, 128, 3, 1, 0}, {4, 28, 128, 128, 3, 1, 4}, {2, 14, 256, 256, 3, 1, 0}, {2, 14, 256, 256, 3, 1, 4},
+		{8, 56, 64, 64, 3, 64, 0}, {4, 14, 32, 32, 3, 1, 0}, {4, 14, 32, 32, 3, 1, 4},
+	} {
+		s := Spec{N: 1, H: c.size, W: c.size, C: c.in, M: c.out, KH: c.kernel, KW: c.kernel, SH: 1, SW: 1, DH: 1, DW: 1, Top: c.kernel / 2, Left: c.kernel / 2, OH: c.size, OW: c.size,
+			Groups: c.groups, Tile: c.tile, Depth: Dim{In: c.depth, Out: c.depth, Kernel: c.kernel, Stride: 1, Dilation: 1, Before: c.kernel / 2}}
+		rng := rand.New(rand.NewPCG(1, 1))
+		nx, ny := s.sizes()
+		x, w := randomOf(rng, nx), randomOf(rng, s.Weights())
+		run := func(name string, f func()) {
+			b.Run(fmt.Sprintf("%dx%dx%dx%d_m%d_k%d_g%d_w%d/%s", c.depth, c.size, c.size, c.in, c.out, c.kernel, c.groups, c.tile, name), func(b *testing.B) {
+				for b.Loop() {
+					f()
+				}
+				b.ReportMetric(2*float64(ny/s.M)*float64(s.Weights())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+		f, err := Pack(s, w, nil, best())
+		require.NoError(b, err)
+		p, err := NewPlan(f, s, 1)
+		require.NoError(b, err)
+		args := &Args{X: x, Y: make([]float32, ny), Act: NoAct}
+		p.Run(args)
+		run("engine", func() { p.Run(args) })
+		if c.size < 20 && c.in < 100 {
+			run("reference", func() {
+				_, err := oracle(s, x, w, nil, nil, ops.Act{})
+				require.NoError(b, err)
+			})
+		}
 	}
 }
 

@@ -10,25 +10,25 @@ import (
 // depthwise runs convolutions by channel, and poolings. Rows of output are jobs. Where the window hangs over a border, its taps
 // outside are dropped, so that nothing is copied.
 type depthwise struct {
-	k                      *kernels
-	threads                int
-	n, h, w, c, oh, ow     int
-	kh, kw, sh, sw, dh, dw int
-	top, left              int
-	maximum                bool
-	mean                   bool // the mean of what is inside; with counted, padding counts
-	counted                bool
-	bottom, right          int // padding behind, which counts for counted
-	weights                []float32
-	ys                     []span // of each output row
-	xs                     []run  // of output columns with equal taps
-	taps                   map[[4]int]*tapList
-	lists                  []*tapList // by row span and run
-	zeros                  []float32
-	init                   []float32
-	args                   *Args
-	workers                []scratch
-	rows                   int // of a job
+	k       *kernels
+	threads int
+	n, c    int
+	z, y, x Dim
+	maximum bool
+	mean    bool // the mean of what is inside; with counted, padding counts
+	counted bool
+	weights []float32
+	zs, ys  []span // of output planes and rows
+	xs      []run  // of output columns with equal taps
+	taps    map[tapKey]*tapList
+	lists   []*tapList // by plane, row and run
+	loaded  []*tapList // the same for images that Load converts
+	init    []float32
+	args    *Args
+	workers []scratch
+	rows    int // of a job, which has rows of one plane
+
+	loadedPlanes, loadedRows int // that a job converts at most
 }
 
 // span is the range of taps of one dimension that lie inside, and where the first lies.
@@ -46,73 +46,69 @@ type tapList struct {
 	scale []float32 // one a channel, for means
 }
 
+// tapKey says which taps a list has, how many a mean counts, and how far planes lie apart, in pixels.
+type tapKey struct {
+	z, y, x [2]int
+	count   int
+	plane   int
+}
+
 func newDepthwise(p *Plan) *depthwise {
 	s := &p.s
-	d := &depthwise{k: p.k, threads: p.threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW,
-		kh: s.KH, kw: s.KW, sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, weights: p.f.dw}
+	dims := s.dims()
+	d := &depthwise{k: p.k, threads: p.threads, n: s.N, c: s.C, z: dims[0], y: dims[1], x: dims[2], weights: p.f.dw}
 	d.prepare(p.kn)
 	return d
 }
 
-func spanAt(o, stride, dilation, before, k, n int) span {
+// span returns the taps of result o.
+func (d Dim) span(o int) span {
 	sp := span{}
-	start := o*stride - before
-	for sp.from < k && start+sp.from*dilation < 0 {
+	start := o*d.Stride - d.Before
+	for sp.from < d.Kernel && start+sp.from*d.Dilation < 0 {
 		sp.from++
 	}
 	sp.to = sp.from
-	for sp.to < k && start+sp.to*dilation < n {
+	for sp.to < d.Kernel && start+sp.to*d.Dilation < d.In {
 		sp.to++
 	}
-	sp.at = start + sp.from*dilation
+	sp.at = start + sp.from*d.Dilation
 	return sp
 }
 
-func (d *depthwise) prepare(kn *knobs) {
-	for y := range d.oh {
-		d.ys = append(d.ys, spanAt(y, d.sh, d.dh, d.top, d.kh, d.h))
+// counted returns how many taps of result o lie before the end of the padding: a mean may count them, and none behind.
+func (d Dim) counted(o int) int {
+	n := 0
+	for t := range d.Kernel {
+		if o*d.Stride-d.Before+t*d.Dilation < d.In+d.After {
+			n++
+		}
 	}
-	for x := range d.ow {
-		sp := spanAt(x, d.sw, d.dw, d.left, d.kw, d.w)
-		if n := len(d.xs); n > 0 && d.xs[n-1].from == sp.from && d.xs[n-1].to == sp.to && (!d.counted || d.clipped(x) == 0 && d.clipped(x-1) == 0) {
+	return n
+}
+
+func (d *depthwise) prepare(kn *knobs) {
+	for z := range d.z.Out {
+		d.zs = append(d.zs, d.z.span(z))
+	}
+	for y := range d.y.Out {
+		d.ys = append(d.ys, d.y.span(y))
+	}
+	for x := range d.x.Out {
+		sp := d.x.span(x)
+		if n := len(d.xs); n > 0 && d.xs[n-1].from == sp.from && d.xs[n-1].to == sp.to && (!d.counted || d.x.counted(x) == d.x.counted(x-1)) {
 			d.xs[n-1].n++
 			continue
 		}
 		d.xs = append(d.xs, run{sp, x, 1})
 	}
-	d.taps = map[[4]int]*tapList{}
-	d.lists = make([]*tapList, len(d.ys)*len(d.xs))
-	for y, ys := range d.ys {
-		for i, xs := range d.xs {
-			key := [4]int{ys.from, ys.to, xs.from, xs.to}
-			count := (ys.to - ys.from) * (xs.to - xs.from)
-			if d.counted {
-				count = (d.kh - d.clippedY(y)) * (d.kw - d.clipped(xs.first))
-				key[0] |= count << 16 // lists differ by count, too
-			}
-			l := d.taps[key]
-			if l == nil {
-				l = &tapList{}
-				for ky := ys.from; ky < ys.to; ky++ {
-					for kx := xs.from; kx < xs.to; kx++ {
-						x := (((ky-ys.from)*d.dh)*d.w + (kx-xs.from)*d.dw) * d.c * 4
-						w := (ky*d.kw + kx) * d.c * 4
-						if d.mean {
-							w = 0
-						}
-						l.offs = append(l.offs, [2]int{x, w})
-					}
-				}
-				if d.mean {
-					l.scale = alignedFloats(d.c)
-					for j := range l.scale {
-						l.scale[j] = 1 / float32(max(count, 1))
-					}
-				}
-				d.taps[key] = l
-			}
-			d.lists[y*len(d.xs)+i] = l
-		}
+	d.rows = max(kn.depthwiseMacs/max(d.x.Out*d.c*d.z.Kernel*d.y.Kernel*d.x.Kernel, 1), 1)
+	d.rows = min(d.rows, max(d.y.Out, 1))
+	d.loadedPlanes, d.loadedRows = min(d.z.Kernel, d.z.In), min((d.rows-1)*d.y.Stride+(d.y.Kernel-1)*d.y.Dilation+1, d.y.In)
+	d.taps = map[tapKey]*tapList{}
+	d.lists = d.tapLists(d.z.Dilation * d.y.In * d.x.In)
+	if d.loaded = d.lists; d.loadedPlanes > 1 {
+		d.loaded = d.tapLists(d.loadedRows * d.x.In)
 	}
 	d.init = alignedFloats(d.c)
 	if d.maximum {
@@ -120,27 +116,56 @@ func (d *depthwise) prepare(kn *knobs) {
 			d.init[i] = least
 		}
 	}
-	d.rows = max(kn.depthwiseMacs/max(d.ow*d.c*d.kh*d.kw, 1), 1)
-	d.rows = min(d.rows, max(d.oh, 1))
 }
 
-// clipped returns how many taps of column x lie behind the padding at the end, which no mean counts.
-func (d *depthwise) clipped(x int) int { return behind(x, d.sw, d.dw, d.left, d.kw, d.w+d.right) }
-
-func (d *depthwise) clippedY(y int) int { return behind(y, d.sh, d.dh, d.top, d.kh, d.h+d.bottom) }
-
-func behind(o, stride, dilation, before, k, end int) int {
-	n := 0
-	for t := range k {
-		if o*stride-before+t*dilation >= end {
-			n++
+// tapLists returns the taps by plane, row and run, for planes so many pixels apart.
+func (d *depthwise) tapLists(plane int) []*tapList {
+	lists := make([]*tapList, 0, len(d.zs)*len(d.ys)*len(d.xs))
+	for z, zs := range d.zs {
+		for y, ys := range d.ys {
+			for _, xs := range d.xs {
+				key := tapKey{z: [2]int{zs.from, zs.to}, y: [2]int{ys.from, ys.to}, x: [2]int{xs.from, xs.to}, plane: plane}
+				key.count = (zs.to - zs.from) * (ys.to - ys.from) * (xs.to - xs.from)
+				if d.counted {
+					key.count = d.z.counted(z) * d.y.counted(y) * d.x.counted(xs.first)
+				}
+				l := d.taps[key]
+				if l == nil {
+					l = d.tapList(key)
+					d.taps[key] = l
+				}
+				lists = append(lists, l)
+			}
 		}
 	}
-	return n
+	return lists
+}
+
+func (d *depthwise) tapList(k tapKey) *tapList {
+	l := &tapList{}
+	for z := k.z[0]; z < k.z[1]; z++ {
+		for y := k.y[0]; y < k.y[1]; y++ {
+			for x := k.x[0]; x < k.x[1]; x++ {
+				at := (z-k.z[0])*k.plane + (y-k.y[0])*d.y.Dilation*d.x.In + (x-k.x[0])*d.x.Dilation
+				w := ((z*d.y.Kernel+y)*d.x.Kernel + x) * d.c * 4
+				if d.mean {
+					w = 0
+				}
+				l.offs = append(l.offs, [2]int{at * d.c * 4, w})
+			}
+		}
+	}
+	if d.mean {
+		l.scale = alignedFloats(d.c)
+		for j := range l.scale {
+			l.scale[j] = 1 / float32(max(k.count, 1))
+		}
+	}
+	return l
 }
 
 func (d *depthwise) run(a *Args) {
-	jobs := d.n * ceilDiv(d.oh, d.rows)
+	jobs := d.n * d.z.Out * ceilDiv(d.y.Out, d.rows)
 	d.begin(a, par.Workers(d.threads, jobs))
 	par.Run(d.threads, jobs, d)
 	d.args = nil
@@ -164,40 +189,35 @@ func (d *depthwise) Do(worker, job int) {
 	if d.args.Stop != nil && d.args.Stop() {
 		return
 	}
-	blocks := ceilDiv(d.oh, d.rows)
-	image, y0 := job/blocks, job%blocks*d.rows
+	blocks := ceilDiv(d.y.Out, d.rows)
+	plane, y0 := job/blocks, job%blocks*d.rows
 	sc := &d.workers[worker]
 	sc.y, sc.first = d.args.Y, 0
-	d.block(sc, image, y0, min(y0+d.rows, d.oh))
+	d.block(sc, plane, y0, min(y0+d.rows, d.y.Out))
 }
 
-// block computes rows of an image to sc.y, which has the results from position sc.first on.
-func (d *depthwise) block(sc *scratch, image, y0, y1 int) {
-	a, x := d.args, d.args.X
-	base, baseRow := image*d.h*d.w*d.c, 0
-	if a.Load != nil { // the rows that the block reads, converted
-		lo, hi := d.h, 0
-		for y := y0; y < y1; y++ {
-			if sp := d.ys[y]; sp.to > sp.from {
-				lo, hi = min(lo, sp.at), max(hi, sp.at+(sp.to-sp.from-1)*d.dh+1)
-			}
-		}
-		n := max(hi-lo, 0) * d.w * d.c
-		sc.need(&sc.rows, n+16)
-		if n > 0 {
-			a.Load(sc.rows[:n], base+lo*d.w*d.c)
-		}
-		x, base, baseRow = sc.rows, 0, lo
+// block computes rows of a plane of results, of those of all images, to sc.y, which has the results from position sc.first on.
+func (d *depthwise) block(sc *scratch, plane, y0, y1 int) {
+	a := d.args
+	b := depthwiseBlock{d: d, sc: sc, plane: plane, y0: y0, y1: y1, z: d.zs[plane%d.z.Out], lists: d.lists}
+	from := (plane/d.z.Out*d.z.In + b.z.at) * d.y.In // row of all images
+	switch {
+	case a.Load != nil:
+		b.load(from)
+		b.lists = d.loaded
+	case b.z.to > b.z.from:
+		b.x = a.X[from*d.x.In*d.c:]
 	}
+	b.lists = b.lists[plane%d.z.Out*len(d.ys)*len(d.xs):]
 	if a.Store != nil {
 		sc.need(&sc.out, d.k.sr*d.c)
 	}
 	s := &sc.s
 	s.init = unsafe.Pointer(&d.init[0])
 	s.lo, s.hi, s.p, s.q, s.mode, s.s, s.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
-	s.xs, s.ldc = d.sw*d.c*4, d.c*4
+	s.xs, s.ldc = d.x.Stride*d.c*4, d.c*4
 	if a.Store == nil {
-		d.columns(sc, x[base:], image, y0, y1, baseRow)
+		b.columns()
 	}
 	for y := y0; y < y1; y++ {
 		sp := d.ys[y]
@@ -206,13 +226,13 @@ func (d *depthwise) block(sc *scratch, image, y0, y1 int) {
 			if d.column(r) {
 				continue
 			}
-			l := d.lists[y*len(d.xs)+i]
+			l := b.lists[y*len(d.xs)+i]
 			if len(l.offs) == 0 {
-				d.empty(sc, image, y, r)
+				b.empty(y, r)
 				continue
 			}
-			if f := d.rowKernel(sp, r); f != nil {
-				d.row(sc, f, image, y, r, x[base:])
+			if f := b.rowKernel(sp, r); f != nil {
+				b.row(f, y, r)
 				continue
 			}
 			d.setTaps(s, l)
@@ -221,9 +241,8 @@ func (d *depthwise) block(sc *scratch, image, y0, y1 int) {
 				if left := r.n - done; left > d.k.sr && left < 2*d.k.sr {
 					h = (left + 1) / 2 // two nearly equal strips
 				}
-				out := ((image*d.oh+y)*d.ow + r.first + done) * d.c
-				from := base + ((sp.at-baseRow)*d.w+r.at+done*d.sw)*d.c
-				s.x = unsafe.Pointer(&x[from])
+				out := b.result(y, r.first+done)
+				s.x = unsafe.Pointer(&b.x[b.pixel(sp.at, r.at+done*d.x.Stride)])
 				s.n = d.c
 				if a.Store != nil {
 					s.c = unsafe.Pointer(&sc.out[0])
@@ -240,6 +259,45 @@ func (d *depthwise) block(sc *scratch, image, y0, y1 int) {
 			}
 		}
 	}
+}
+
+// depthwiseBlock is what a job computes: some rows of a plane.
+type depthwiseBlock struct {
+	d      *depthwise
+	sc     *scratch
+	plane  int
+	y0, y1 int
+	z      span
+	x      []float32 // from row first of the first plane that is read on
+	first  int
+	lists  []*tapList // by row and run
+}
+
+// result returns the position of a result, pixel that of a pixel of the first plane in x.
+func (b *depthwiseBlock) result(y, x int) int {
+	return ((b.plane*b.d.y.Out+y)*b.d.x.Out + x) * b.d.c
+}
+
+func (b *depthwiseBlock) pixel(y, x int) int { return ((y-b.first)*b.d.x.In + x) * b.d.c }
+
+// load converts the rows that the block reads; the first of its first plane is row from of all images.
+func (b *depthwiseBlock) load(from int) {
+	d, sc := b.d, b.sc
+	lo, hi := d.y.In, 0
+	for y := b.y0; y < b.y1; y++ {
+		if sp := d.ys[y]; sp.to > sp.from {
+			lo, hi = min(lo, sp.at), max(hi, sp.at+(sp.to-sp.from-1)*d.y.Dilation+1)
+		}
+	}
+	row := d.x.In * d.c
+	n := max(hi-lo, 0) * row
+	sc.need(&sc.rows, d.loadedPlanes*d.loadedRows*row+16)
+	if n > 0 {
+		for i := range b.z.to - b.z.from {
+			d.args.Load(sc.rows[i*d.loadedRows*row:][:n], (from+i*d.z.Dilation*d.y.In+lo)*row)
+		}
+	}
+	b.x, b.first = sc.rows, lo
 }
 
 // single computes a single pixel of a pooling. A strip of it would have one sum a block of channels, each waiting for the one before; as all
@@ -275,35 +333,36 @@ func (d *depthwise) setTaps(s *strip, l *tapList) {
 
 // column reports whether a run is computed down its columns: at the border, where a single pixel has its own taps, the pixels of several
 // rows make a strip.
-func (d *depthwise) column(r *run) bool { return d.args.Store == nil && r.n == 1 && d.oh > 1 }
+func (d *depthwise) column(r *run) bool { return d.args.Store == nil && r.n == 1 && d.y.Out > 1 }
 
 // columns computes the runs that are columns.
-func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int) {
+func (b *depthwiseBlock) columns() {
+	d, sc := b.d, b.sc
 	s := &sc.s
 	across, below := s.xs, s.ldc
-	s.xs, s.ldc = d.sh*d.w*d.c*4, d.ow*d.c*4
+	s.xs, s.ldc = d.y.Stride*d.x.In*d.c*4, d.x.Out*d.c*4
 	for i := range d.xs {
 		r := &d.xs[i]
 		if !d.column(r) {
 			continue
 		}
-		for y := y0; y < y1; {
-			l, sp := d.lists[y*len(d.xs)+i], d.ys[y]
+		for y := b.y0; y < b.y1; {
+			l, sp := b.lists[y*len(d.xs)+i], d.ys[y]
 			if len(l.offs) == 0 {
-				d.empty(sc, image, y, r)
+				b.empty(y, r)
 				y++
 				continue
 			}
 			h := 1
-			for h < d.k.sr && y+h < y1 && d.lists[(y+h)*len(d.xs)+i] == l && d.ys[y+h].at == sp.at+h*d.sh {
+			for h < d.k.sr && y+h < b.y1 && b.lists[(y+h)*len(d.xs)+i] == l && d.ys[y+h].at == sp.at+h*d.y.Stride {
 				h++
 			}
 			d.setTaps(s, l)
-			out := ((image*d.oh+y)*d.ow + r.first) * d.c
-			s.x, s.c, s.n = unsafe.Pointer(&x[((sp.at-baseRow)*d.w+r.at)*d.c]), unsafe.Pointer(&sc.y[out-sc.first]), d.c
+			out := b.result(y, r.first)
+			s.x, s.c, s.n = unsafe.Pointer(&b.x[b.pixel(sp.at, r.at)]), unsafe.Pointer(&sc.y[out-sc.first]), d.c
 			d.k.runStrip(s, h, d.maximum)
 			for j := range h {
-				d.post(sc, out+j*d.ow*d.c, 1)
+				d.post(sc, out+j*d.x.Out*d.c, 1)
 			}
 			y += h
 		}
@@ -311,9 +370,12 @@ func (d *depthwise) columns(sc *scratch, x []float32, image, y0, y1, baseRow int
 	s.xs, s.ldc = across, below
 }
 
-// rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie inside the image, of which some rows may lie outside.
-func (d *depthwise) rowKernel(sp span, r *run) func(*row) {
-	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.dw != 1 || r.from != 0 || r.to != d.kw || sp.to == sp.from || d.c < d.k.block {
+// rowKernel returns the kernel for a run of columns, or nil: all of its taps must lie in one plane and inside the image, of which some rows may
+// lie outside.
+func (b *depthwiseBlock) rowKernel(sp span, r *run) func(*row) {
+	d := b.d
+	if d.weights == nil || d.args.Store != nil || d.args.Load != nil || d.x.Dilation != 1 || r.from != 0 || r.to != d.x.Kernel || sp.to == sp.from ||
+		b.z.to-b.z.from != 1 || d.c < d.k.block {
 		return nil
 	}
 	h := 8
@@ -323,26 +385,28 @@ func (d *depthwise) rowKernel(sp span, r *run) func(*row) {
 	if r.n < h {
 		return nil
 	}
-	return d.k.rows[[3]int{d.kw, d.sw, h}]
+	return d.k.rows[[3]int{d.x.Kernel, d.x.Stride, h}]
 }
 
 // row computes a run of columns, in calls of well below 100 microseconds. Channels that fill no block are computed with some before them, which
 // are computed twice.
-func (d *depthwise) row(sc *scratch, f func(*row), image, y int, r *run, x []float32) {
+func (b *depthwiseBlock) row(f func(*row), y int, r *run) {
 	const most = 1 << 20 // multiply-adds of a call
+	d, sc := b.d, b.sc
 	a, sp := d.args, d.ys[y]
 	k := &sc.r
 	k.lo, k.hi, k.p, k.q, k.mode, k.s, k.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
-	k.step, k.wstep, k.rows = d.dh*d.w*d.c*4, d.kw*d.c*4, sp.to-sp.from
+	k.step, k.wstep, k.rows = d.y.Dilation*d.x.In*d.c*4, d.x.Kernel*d.c*4, sp.to-sp.from
 	k.px, k.ldc = d.c*4, d.c*4
-	pieces := ceilDiv(r.n, max(most/(d.c*d.kw*k.rows), 16))
+	weights := d.weights[(b.z.from*d.y.Kernel+sp.from)*d.x.Kernel*d.c:]
+	pieces := ceilDiv(r.n, max(most/(d.c*d.x.Kernel*k.rows), 16))
 	for i := range pieces {
 		from, to := i*r.n/pieces, (i+1)*r.n/pieces
-		out := ((image*d.oh+y)*d.ow + r.first + from) * d.c
+		out := b.result(y, r.first+from)
 		k.pixels = to - from
 		channels := func(first, n int) {
-			k.x = unsafe.Pointer(&x[(sp.at*d.w+r.at+from*d.sw)*d.c+first])
-			k.w = unsafe.Pointer(&d.weights[sp.from*d.kw*d.c+first])
+			k.x = unsafe.Pointer(&b.x[b.pixel(sp.at, r.at+from*d.x.Stride)+first])
+			k.w = unsafe.Pointer(&weights[first])
 			k.c, k.init, k.n = unsafe.Pointer(&sc.y[out-sc.first+first]), unsafe.Pointer(&d.init[first]), n
 			f(k)
 		}
@@ -356,10 +420,11 @@ func (d *depthwise) row(sc *scratch, f func(*row), image, y int, r *run, x []flo
 }
 
 // empty computes pixels whose window lies outside: nothing is added to what sums start from.
-func (d *depthwise) empty(sc *scratch, image, y int, r *run) {
+func (b *depthwiseBlock) empty(y int, r *run) {
+	d, sc := b.d, b.sc
 	a := d.args
 	for i := range r.n {
-		out := ((image*d.oh+y)*d.ow + r.first + i) * d.c
+		out := b.result(y, r.first+i)
 		row := sc.out
 		if a.Store == nil {
 			row = sc.y[out-sc.first:][:d.c]
@@ -389,7 +454,7 @@ func (d *depthwise) post(sc *scratch, out, h int) {
 	a.Store(at, row)
 }
 
-// PoolSpec is a pooling of images [N, H, W, C].
+// PoolSpec is a pooling of images [N, H, W, C], or with a Depth [N, Depth, H, W, C].
 type PoolSpec struct {
 	N, H, W, C     int
 	KH, KW         int
@@ -397,6 +462,7 @@ type PoolSpec struct {
 	Top, Left      int
 	Bottom, Right  int // counts for a mean that counts padding
 	OH, OW         int
+	Depth          Dim  // the zero value: there is none
 	Max            bool // the maximum, NaN wins; else the mean
 	Counted        bool // the mean counts padding
 }
@@ -406,8 +472,10 @@ type Pool struct{ d depthwise }
 
 // NewPool prepares a pooling.
 func NewPool(s PoolSpec, isa cpuinfo.ISA, threads int) *Pool {
-	p := &Pool{depthwise{k: kernelsOf(kindF32, isa), threads: threads, n: s.N, h: s.H, w: s.W, c: s.C, oh: s.OH, ow: s.OW, kh: s.KH, kw: s.KW,
-		sh: s.SH, sw: s.SW, dh: s.DH, dw: s.DW, top: s.Top, left: s.Left, bottom: s.Bottom, right: s.Right,
+	n, dims := fold(s.N, [3]Dim{s.Depth.or(one),
+		{In: s.H, Out: s.OH, Kernel: s.KH, Stride: s.SH, Dilation: s.DH, Before: s.Top, After: s.Bottom},
+		{In: s.W, Out: s.OW, Kernel: s.KW, Stride: s.SW, Dilation: s.DW, Before: s.Left, After: s.Right}}, false)
+	p := &Pool{depthwise{k: kernelsOf(kindF32, isa), threads: threads, n: n, c: s.C, z: dims[0], y: dims[1], x: dims[2],
 		maximum: s.Max, mean: !s.Max, counted: s.Counted}}
 	kn, err := knobTable.Get()
 	if err != nil {
@@ -419,7 +487,7 @@ func NewPool(s PoolSpec, isa cpuinfo.ISA, threads int) *Pool {
 
 // Run computes; of the arguments X, Y, Act, Load, Store and Stop count.
 func (p *Pool) Run(a *Args) {
-	if p.d.n > 0 && p.d.oh > 0 && p.d.ow > 0 && p.d.c > 0 {
-		p.d.run(a)
+	if d := &p.d; d.n*d.z.Out*d.y.Out*d.x.Out*d.c > 0 {
+		d.run(a)
 	}
 }

@@ -52,13 +52,13 @@ func (s *Spec) CanBF16() bool {
 	return !s.Transposed && !s.Depthwise() && run%2 == 0
 }
 
-// PackInt packs the filter of a convolution of Type Int8. The weights [M, C/Groups, KH, KW] are less their zero point, so from -255 to
+// PackInt packs the filter of a convolution of Type Int8. The weights, laid out as for Pack, are less their zero point, so from -255 to
 // 255.
 func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	if n, ok := mem.Mul(s.M, s.C/s.Groups, s.KH, s.KW); !ok || len(w) != n || s.Type != Int8 {
+	if n, ok := mem.Mul(s.M, s.C/s.Groups, s.Depth.or(one).Kernel, s.KH, s.KW); !ok || len(w) != n || s.Type != Int8 {
 		return nil, fmt.Errorf("conv: %d integer weights for %+v", len(w), s)
 	}
 	small := true // fits int8
@@ -75,8 +75,9 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 		}
 	}
 	cg := s.C / s.Groups
-	put := func(p unsafe.Pointer, o, c, ky, kx int) {
-		v := w[((o*cg+c)*s.KH+ky)*s.KW+kx]
+	taps := s.taps()
+	put := func(p unsafe.Pointer, o, c, tap int) {
+		v := w[(o*cg+c)*taps+tap]
 		if f.k.kind == kindU8 {
 			*(*int8)(p) = int8(v)
 		} else {
@@ -86,10 +87,9 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 	f.packTaps(put)
 	if f.k.kind == kindU8 { // the image keeps its zero point: take out what it adds
 		f.extra = make([]int32, s.M)
-		taps := cg * s.KH * s.KW
 		for o := range f.extra {
 			sum := int32(0)
-			for _, v := range w[o*taps : (o+1)*taps] {
+			for _, v := range w[o*cg*taps : (o+1)*cg*taps] {
 				sum += int32(v)
 			}
 			f.extra[o] = -s.zeroByte() * sum
@@ -107,9 +107,9 @@ func (s *Spec) zeroByte() int32 {
 }
 
 // packBF16 packs a filter in pairs. The factors of channels stay apart, so that weights of bfloat16 stay what they are.
-func packBF16(f *Filter, get func(o, c, ky, kx int) float32) {
-	f.packTaps(func(p unsafe.Pointer, o, c, ky, kx int) {
-		*(*uint16)(p) = tensor.F32ToBF16(get(o, c, ky, kx))
+func packBF16(f *Filter, get func(o, c, tap int) float32) {
+	f.packTaps(func(p unsafe.Pointer, o, c, tap int) {
+		*(*uint16)(p) = tensor.F32ToBF16(get(o, c, tap))
 	})
 }
 

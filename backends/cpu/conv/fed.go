@@ -23,21 +23,21 @@ const (
 func (p *Plan) Feed(from *Plan) *Fed {
 	d := from.dw
 	if d == nil || len(p.works) != 1 || !p.works[0].flat || p.k.kind != kindF32 || p.s.Groups != 1 || p.threads != from.threads || p.s.C*p.s.M > fedFilter ||
-		p.s.N != d.n || p.s.H != d.oh || p.s.W != d.ow || p.s.C != d.c || d.n*d.oh*d.ow == 0 {
+		p.s.N*p.s.H*p.s.W != d.n*d.z.Out*d.y.Out*d.x.Out || p.s.C != d.c || p.s.N*p.s.H*p.s.W == 0 {
 		return nil
 	}
 	f := &Fed{d: d, p: *p}
 	f.p.workers, f.p.feeder = nil, d
 	w := p.works[0]
 	// Blocks of whole rows: as many as fit, but several jobs for each worker, of which none is too short.
-	total := d.n * d.oh
-	rows := max(fedBlock/(d.ow*d.c), 1)
+	total := d.n * d.z.Out * d.y.Out
+	rows := max(fedBlock/(d.x.Out*d.c), 1)
 	if workers := par.Workers(p.threads, 1<<30); workers > 1 {
-		macs := d.ow * d.c * (p.s.M + d.kh*d.kw)
+		macs := d.x.Out * d.c * (p.s.M + d.z.Kernel*d.y.Kernel*d.x.Kernel)
 		rows = min(rows, max(total/(p.kn.jobsPerWorker*workers), p.kn.jobMacs/max(macs, 1), 1))
 	}
 	rows = min(rows, total)
-	w.block, w.blocks, w.panels, w.cuts = rows*d.ow, ceilDiv(total, rows), ceilDiv(p.s.M, p.k.nr), 1
+	w.block, w.blocks, w.panels, w.cuts = rows*d.x.Out, ceilDiv(total, rows), ceilDiv(p.s.M, p.k.nr), 1
 	f.p.works = []work{w}
 	return f
 }
@@ -56,11 +56,11 @@ func (f *Fed) WorkspaceBytes(store bool) int { return f.p.WorkspaceBytes(true, s
 func (d *depthwise) feed(worker int, dst []float32, from int) {
 	sc := &d.workers[worker]
 	sc.y, sc.first = dst, from
-	size := d.ow * d.c
+	size := d.x.Out * d.c
 	for row, last := from/size, (from+len(dst))/size; row < last; {
-		image, y := row/d.oh, row%d.oh
-		n := min(last-row, d.oh-y)
-		d.block(sc, image, y, y+n)
+		plane, y := row/d.y.Out, row%d.y.Out
+		n := min(last-row, d.y.Out-y)
+		d.block(sc, plane, y, y+n)
 		row += n
 	}
 }

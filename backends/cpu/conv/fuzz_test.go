@@ -34,7 +34,8 @@ func atEnd[T any](t testing.TB, v []T) []T {
 func checkSpec(t testing.TB, s Spec, act int, seed uint64, threads int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	ac := actCases[act%len(actCases)]
-	x, w := randomOf(rng, s.N*s.H*s.W*s.C), randomOf(rng, s.C*(s.M/s.Groups)*s.KH*s.KW)
+	nx, ny := s.sizes()
+	x, w := randomOf(rng, nx), randomOf(rng, s.Weights())
 	if s.Type == Int8 {
 		for i := range x {
 			x[i] = float32(rng.IntN(256)) - float32(map[bool]int{true: 128}[s.Signed])
@@ -43,7 +44,7 @@ func checkSpec(t testing.TB, s Spec, act int, seed uint64, threads int) {
 			w[i] = float32(rng.IntN(256+int(seed%2)*254) - 128 - int(seed%2)*127)
 		}
 	}
-	bias, res := randomOf(rng, s.M), randomOf(rng, s.N*s.OH*s.OW*s.M)
+	bias, res := randomOf(rng, s.M), randomOf(rng, ny)
 	plain := s
 	plain.Type, plain.Signed, plain.XZero, plain.Tile = F32, false, 0, 0
 	real := x
@@ -105,7 +106,7 @@ func checkSpec(t testing.TB, s Spec, act int, seed uint64, threads int) {
 }
 
 // specOf makes a spec of some numbers; ok is false where there is no such convolution.
-func specOf(n, h, w, c, m, kh, kw, sh, sw, dh, dw, top, left, groups, form uint8) (Spec, bool) {
+func specOf(n, h, w, c, m, kh, kw, sh, sw, dh, dw, top, left, groups, form, deep uint8) (Spec, bool) {
 	g := 1 + int(groups)%3
 	s := Spec{N: 1 + int(n)%2, H: 1 + int(h)%12, W: 1 + int(w)%36, C: g * (1 + int(c)%20), M: g * (1 + int(m)%36), KH: 1 + int(kh)%4, KW: 1 + int(kw)%5,
 		SH: 1 + int(sh)%3, SW: 1 + int(sw)%3, DH: 1 + int(dh)%2, DW: 1 + int(dw)%2, Top: int(top) % 4, Left: int(left) % 4, Groups: g}
@@ -123,34 +124,42 @@ func specOf(n, h, w, c, m, kh, kw, sh, sw, dh, dw, top, left, groups, form uint8
 	case 7:
 		s.KH, s.KW, s.SH, s.SW, s.Groups, s.Tile = 1, 3+2*(s.KW%2), 1, 1, 1, 4
 	}
-	if s.Transposed {
-		s.OH, s.OW = (s.H-1)*s.SH+(s.KH-1)*s.DH+1-s.Top, (s.W-1)*s.SW+(s.KW-1)*s.DW+1-s.Left
-	} else {
-		s.OH, s.OW = (s.H+2*s.Top-(s.KH-1)*s.DH-1)/s.SH+1, (s.W+2*s.Left-(s.KW-1)*s.DW-1)/s.SW+1
-		if s.H+2*s.Top <= (s.KH-1)*s.DH || s.W+2*s.Left <= (s.KW-1)*s.DW {
-			return s, false
+	out := func(d Dim) int {
+		if s.Transposed {
+			return (d.In-1)*d.Stride + (d.Kernel-1)*d.Dilation + 1 - d.Before
 		}
+		return floorDiv(d.In+2*d.Before-(d.Kernel-1)*d.Dilation-1, d.Stride) + 1
+	}
+	dims := s.dims()
+	s.OH, s.OW = out(dims[1]), out(dims[2])
+	if deep%4 > 0 {
+		s.Depth = Dim{In: 1 + int(deep/4)%5, Kernel: 1 + int(deep/20)%3, Stride: 1 + int(deep)%2, Dilation: 1 + int(deep/2)%2, Before: int(deep/60) % 3}
+		if s.Tile > 0 {
+			s.Depth.Stride = 1
+		}
+		s.Depth.Out = out(s.Depth)
 	}
 	// An input under fuzzing has ten seconds, on a machine that may be busy, in code that is instrumented.
 	const most = 1 << 19 // multiply-adds
-	macs := s.N * s.OH * s.OW * s.M * (s.C / s.Groups) * s.KH * s.KW
-	return s, s.OH > 0 && s.OW > 0 && macs <= most && s.Check() == nil
+	planes := s.planes()
+	macs := planes * s.OH * s.OW * s.Weights()
+	return s, planes > 0 && s.OH > 0 && s.OW > 0 && macs <= most && s.Check() == nil
 }
 
 func FuzzConv(f *testing.F) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for range 300 {
-		b := make([]uint8, 16)
+		b := make([]uint8, 17)
 		for i := range b {
 			b[i] = uint8(rng.IntN(256))
 		}
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) < 16 {
+		if len(b) < 17 {
 			return
 		}
-		if s, ok := specOf(b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14]); ok {
+		if s, ok := specOf(b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[16]); ok {
 			checkSpec(t, s, int(b[15]), uint64(b[15]), 1+int(b[15])%3)
 		}
 	})

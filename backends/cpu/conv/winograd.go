@@ -14,13 +14,16 @@ import (
 // where the definition takes 144, one of 2 takes 16 for 36; on lines, a tile of 4 takes 6 for 12 and 8 for 20.
 //
 // A job takes some tiles through all three steps, a panel of output channels at a time, so that frequencies stay in L2 and the filters
-// stream past once a job. A dilated convolution is one on each of the grids of pixels that its taps can meet.
+// stream past once a job. A dilated convolution is one on each of the grids of pixels that its taps can meet. Of a convolution with a depth the tiles
+// are those of its planes: the frequencies of the planes that a tile needs stand behind each other, like channels.
 type winograd struct {
 	p *Plan
 	form
-	tiles  []origin
-	total  int // tiles of all images
-	block  int // tiles of a job
+	depth  Dim
+	k      int      // of the products: channels of all planes that a tile needs
+	tiles  []origin // of a plane
+	total  int      // tiles of all planes
+	block  int      // tiles of a job
 	blocks int
 	cuts   int // of the panels; more than one: jobs of their own
 	group  int // panels whose sums are kept before they are transformed: so often is a frequency of the tiles used at a time
@@ -37,7 +40,7 @@ func (f form) freqs() int { return f.ty * f.tx }
 
 // form returns the tiles of the algorithm for tiles of m pixels in each direction; ok is false where it does not take the convolution.
 func (s *Spec) form(m int) (f form, ok bool) {
-	if s.SH != 1 || s.SW != 1 || s.Groups != 1 || s.Transposed {
+	if s.Depth.or(one).Stride != 1 || s.SH != 1 || s.SW != 1 || s.Groups != 1 || s.Transposed {
 		return form{}, false
 	}
 	switch {
@@ -93,14 +96,16 @@ func (s *Spec) BestTile(isa cpuinfo.ISA) int {
 		better        = 0.85 // larger filters must pay
 	)
 	k := kernelsOf(kindF32, isa).forChannels(s.M)
-	best, cost := 0, float64(s.KH*s.KW)*max(float64(s.N)*float64(s.OH)*float64(s.OW), k.read)
+	depth, planes := float64(s.Depth.or(one).Kernel), float64(s.planes())
+	best, cost := 0, float64(s.taps())*max(planes*float64(s.OH)*float64(s.OW), k.read)
 	for _, m := range []int{2, 4} {
 		f, ok := s.form(m)
 		if !ok {
 			continue
 		}
-		tiles := float64(s.N) * float64(s.tilesOf(f))
-		c := float64(f.freqs()) * (max(tiles, k.read*math.Ceil(tiles/float64(s.winogradBlock(f, k)))) + tiles*transformCost*(1/float64(s.C)+1/float64(s.M)))
+		tiles := planes * float64(s.tilesOf(f))
+		products := depth * max(tiles, k.read*math.Ceil(tiles/float64(s.winogradBlock(f, k))))
+		c := float64(f.freqs()) * (products + tiles*transformCost*(1/float64(s.C)+depth/float64(s.M)))
 		if c < better*cost {
 			best, cost = m, c
 		}
@@ -108,7 +113,7 @@ func (s *Spec) BestTile(isa cpuinfo.ISA) int {
 	return best
 }
 
-// tilesOf returns the tiles of an image.
+// tilesOf returns the tiles of a plane.
 func (s *Spec) tilesOf(f form) int {
 	along := func(n, dilation, m int) int {
 		count := 0
@@ -127,19 +132,20 @@ func (s *Spec) winogradBlock(f form, k *kernels) int {
 
 // winogradRow returns the floats between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
 func (s *Spec) winogradRow() int {
-	n := ceilDiv(s.C, 16) * 16
+	n := ceilDiv(s.C*s.Depth.or(one).Kernel, 16) * 16
 	if n%256 == 0 {
 		n += 16
 	}
 	return n
 }
 
-// packWinograd transforms and packs a filter as [panel][frequency][C][channels of a panel].
+// packWinograd transforms and packs a filter as [panel][frequency][plane][C][channels of a panel].
 func packWinograd(f *Filter, w, scale []float32) {
 	s := &f.spec
 	fm, _ := s.form(s.Tile)
-	nr, taps := f.k.nr, s.KH*s.KW
-	f.alloc(ceilDiv(s.M, nr) * nr * fm.freqs() * s.C)
+	nr, taps, depth := f.k.nr, s.KH*s.KW, s.Depth.or(one).Kernel
+	k := depth * s.C
+	f.alloc(ceilDiv(s.M, nr) * nr * fm.freqs() * k)
 	for o := range s.M {
 		panel, j := o/nr, o%nr
 		width := f.k.width(s.M - panel*nr)
@@ -147,14 +153,14 @@ func packWinograd(f *Filter, w, scale []float32) {
 		if scale != nil {
 			factor = float64(scale[o])
 		}
-		out := f.data[panel*nr*fm.freqs()*s.C:]
-		for c := range s.C {
-			g := w[(o*s.C+c)*taps:][:taps]
-			at := c*width + j
+		out := f.data[panel*nr*fm.freqs()*k:]
+		for i := range k { // a kernel of a plane
+			g := w[(o*k+i)*taps:][:taps]
+			at := (i%depth*s.C+i/depth)*width + j
 			put := func(line []float64) {
 				for _, v := range line {
 					out[at] = float32(v * factor)
-					at += s.C * width
+					at += k * width
 				}
 			}
 			switch {
@@ -222,7 +228,8 @@ func filterFrequencies(t int, x, y, z float64) [6]float64 {
 func newWinograd(p *Plan) *winograd {
 	s := &p.s
 	fm, _ := s.form(s.Tile)
-	w := &winograd{p: p, form: fm, row: s.winogradRow(), zeros: alignedFloats(s.C + 16)}
+	depth := s.Depth.or(one)
+	w := &winograd{p: p, form: fm, depth: depth, k: depth.Kernel * s.C, row: s.winogradRow(), zeros: alignedFloats(s.C + 16)}
 	for ry := range min(s.DH, s.OH) {
 		for y := ry; y < s.OH; y += w.my * s.DH {
 			for rx := range min(s.DW, s.OW) {
@@ -232,7 +239,7 @@ func newWinograd(p *Plan) *winograd {
 			}
 		}
 	}
-	w.total = s.N * len(w.tiles)
+	w.total = s.planes() * len(w.tiles)
 	workers := par.Workers(p.threads, 1<<30)
 	panels := ceilDiv(s.M, p.k.nr)
 	w.block, w.cuts = s.winogradBlock(fm, p.k), 1
@@ -325,19 +332,35 @@ func (sc *winogradScratch) prepare(w *winograd) {
 
 // forward transforms the pixels of a tile; i is its position in the job.
 func (w *winograd) forward(sc *winogradScratch, i, at int) {
+	s := &w.p.s
+	plane, o := at/len(w.tiles), w.tiles[at%len(w.tiles)]
+	image, first := plane/w.depth.Out, plane%w.depth.Out-w.depth.Before
+	sc.in.ahead = w.mx * s.DW * s.C * 4
+	for kz := range w.depth.Kernel {
+		from := -1
+		if z := first + kz*w.depth.Dilation; z >= 0 && z < w.depth.In {
+			from = image*w.depth.In + z
+		}
+		w.sources(sc, from, o)
+		sc.in.dst, sc.in.step = unsafe.Pointer(&sc.v[i*w.row+kz*s.C]), w.block*w.row*4
+		w.p.k.transform(&sc.in, w.form, s.C)
+	}
+}
+
+// sources sets where the pixels of a tile in one of all planes lie; -1 stands for one outside.
+func (w *winograd) sources(sc *winogradScratch, plane int, o origin) {
 	s, a := &w.p.s, w.args
-	image, o := at/len(w.tiles), w.tiles[at%len(w.tiles)]
 	zero := unsafe.Pointer(&w.zeros[0])
 	for dy := range w.ty {
 		y := o.y - s.Top + dy*s.DH
 		for dx := range w.tx {
 			x := o.x - s.Left + dx*s.DW
 			p := &sc.src[dy*w.tx+dx]
-			if y < 0 || y >= s.H || x < 0 || x >= s.W {
+			if plane < 0 || y < 0 || y >= s.H || x < 0 || x >= s.W {
 				*p = zero
 				continue
 			}
-			from := ((image*s.H+y)*s.W + x) * s.C
+			from := ((plane*s.H+y)*s.W + x) * s.C
 			if a.Load == nil {
 				*p = unsafe.Pointer(&a.X[from])
 				continue
@@ -347,9 +370,6 @@ func (w *winograd) forward(sc *winogradScratch, i, at int) {
 			*p = unsafe.Pointer(&pixel[0])
 		}
 	}
-	sc.in.ahead = w.mx * s.DW * s.C * 4
-	sc.in.dst, sc.in.step = unsafe.Pointer(&sc.v[i*w.row]), w.block*w.row*4
-	w.p.k.transform(&sc.in, w.form, s.C)
 }
 
 // targets sets where the pixels of the tiles go.
@@ -357,14 +377,14 @@ func (w *winograd) targets(sc *winogradScratch, first, n int) {
 	s, a := &w.p.s, w.args
 	sink := unsafe.Pointer(&sc.sink[0])
 	for i := range n {
-		image, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
+		plane, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
 		for dy := range w.my {
 			y := o.y + dy*s.DH
 			for dx := range w.mx {
 				x, j := o.x+dx*s.DW, dy*w.mx+dx
 				to, res := sink, sink
 				if y < s.OH && x < s.OW {
-					at := ((image*s.OH+y)*s.OW + x) * s.M
+					at := ((plane*s.OH+y)*s.OW + x) * s.M
 					if a.Store == nil {
 						to = unsafe.Pointer(&a.Y[at])
 					} else {
@@ -388,13 +408,13 @@ func (w *winograd) products(sc *winogradScratch, from, to, n int) {
 	s, k, f := &w.p.s, w.p.k, w.p.f
 	t := &sc.t
 	freqs := w.freqs()
-	t.offs, t.segs, t.k, t.mode = unsafe.Pointer(&sc.offs), 1, s.C, raw
+	t.offs, t.segs, t.k, t.mode = unsafe.Pointer(&sc.offs), 1, w.k, raw
 	t.ars = w.row * 4
 	strips := ceilDiv(n, k.mr)
 	low, rem := n/strips, n%strips
 	filter := func(q, pn int) (at unsafe.Pointer, width int) {
 		width = k.width(min(s.M-pn*k.nr, k.nr))
-		return unsafe.Pointer(&f.data[pn*k.nr*freqs*s.C+q*s.C*width]), width
+		return unsafe.Pointer(&f.data[pn*k.nr*freqs*w.k+q*w.k*width]), width
 	}
 	for q := range freqs {
 		for pn := from; pn < to; pn++ {
@@ -423,7 +443,7 @@ func (w *winograd) products(sc *winogradScratch, from, to, n int) {
 				t.a, t.c = unsafe.Pointer(&sc.v[(q*w.block+i)*w.row]), unsafe.Pointer(&sums[i*width])
 				t.ahead = uintptr(next) // a half with each of two strips
 				if st == 1 {
-					t.ahead += uintptr(s.C * width * 2)
+					t.ahead += uintptr(w.k * width * 2)
 				}
 				kernels[h](t)
 				i += h
@@ -454,14 +474,14 @@ func (w *winograd) backward(sc *winogradScratch, pn, at, n int) {
 func (w *winograd) post(sc *winogradScratch, first, n int) {
 	s, a := &w.p.s, w.args
 	for i := range n {
-		image, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
+		plane, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
 		for dy := range w.my {
 			for dx := range w.mx {
 				y, x := o.y+dy*s.DH, o.x+dx*s.DW
 				if y >= s.OH || x >= s.OW {
 					continue
 				}
-				at := ((image*s.OH+y)*s.OW + x) * s.M
+				at := ((plane*s.OH+y)*s.OW + x) * s.M
 				var pixel []float32
 				if a.Store == nil {
 					pixel = a.Y[at : at+s.M]

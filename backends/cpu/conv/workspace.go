@@ -9,7 +9,7 @@ import (
 // WorkspaceBytes bounds the scratch memory that all workers of the plan hold after runs whose Args have Load and Store or not.
 func (p *Plan) WorkspaceBytes(load, store bool) int {
 	s := &p.s
-	if s.N == 0 || s.OH == 0 || s.OW == 0 {
+	if s.planes() == 0 || s.OH == 0 || s.OW == 0 {
 		return 0
 	}
 	if p.dw != nil {
@@ -38,19 +38,15 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 	workers, rows := 0, 0
 	for i := range p.works {
 		w := &p.works[i]
-		images, high := s.N, min(w.block, w.rows)
-		if w.flat {
-			images = 1
-		}
-		workers = max(workers, par.Workers(p.threads, images*w.blocks*w.cuts))
+		workers = max(workers, par.Workers(p.threads, w.planesOf(s)*w.blocks*w.cuts))
 		switch {
 		case w.copied:
-			rows = max(rows, ((high-1)*sy+w.dyRows)*w.width*s.C)
+			rows = max(rows, w.dzPlanes*w.high*w.width*s.C)
 		case !load && p.k.kind == kindF32 || p.k.kind == kindBF16: // read where they lie
 		case w.flat:
 			rows = max(rows, min(w.block, w.cols)*s.C)
 		default:
-			rows = max(rows, min((high-1)*sy+w.dyMin+w.dyRows, s.H)*s.W*s.C)
+			rows = max(rows, min((min(w.block, w.rows)-1)*sy+w.dyMin+w.dyRows, s.H)*s.W*s.C)
 		}
 	}
 	floats := 0
@@ -97,12 +93,12 @@ func (p *Pool) Held() int { return held(p.d.workers) }
 func (d *depthwise) workspaceBytes(load, store bool) int {
 	floats := 0
 	if load {
-		floats = min((d.rows-1)*d.sh+(d.kh-1)*d.dh+1, d.h)*d.w*d.c + 16
+		floats = d.loadedPlanes*d.loadedRows*d.x.In*d.c + 16
 	}
 	if store {
 		floats += d.k.sr * d.c
 	}
-	return 4 * floats * par.Workers(d.threads, d.n*ceilDiv(d.oh, d.rows))
+	return 4 * floats * par.Workers(d.threads, d.n*d.z.Out*ceilDiv(d.y.Out, d.rows))
 }
 
 func held(workers []scratch) int {

@@ -18,6 +18,14 @@ func TestWorkspaceBytes(t *testing.T) {
 		if rng.IntN(5) == 0 {
 			s.M, s.Groups = s.C, s.C
 		}
+		if i%3 == 0 {
+			s.H, s.W = 1+s.H%9, 1+s.W%9
+			d := Dim{In: 1 + rng.IntN(9), Kernel: 1 + rng.IntN(3), Stride: 1 + rng.IntN(2), Dilation: 1}
+			d.Before = rng.IntN(d.Kernel)
+			if d.Out = floorDiv(d.In+2*d.Before-d.Kernel, d.Stride) + 1; d.Out > 0 {
+				s.Depth = d
+			}
+		}
 		s.Top, s.Left = rng.IntN(s.KH), rng.IntN(s.KW)
 		s.OH, s.OW = (s.H+2*s.Top-(s.KH-1)*s.DH-1)/s.SH+1, (s.W+2*s.Left-(s.KW-1)*s.DW-1)/s.SW+1
 		switch {
@@ -25,10 +33,11 @@ func TestWorkspaceBytes(t *testing.T) {
 			continue
 		case i%4 == 0 && s.Groups == 1:
 			s.Transposed, s.OH, s.OW, s.Top, s.Left, s.DH, s.DW = true, s.H*s.SH, s.W*s.SW, 0, 0, 1, 1
+			s.Depth.Before, s.Depth.Out = 0, s.Depth.In*s.Depth.Stride
 		default:
 			s.Tile = s.BestTile(cpuinfo.Get().ISA)
 		}
-		f, err := Pack(s, make([]float32, s.C*s.M/s.Groups*s.KH*s.KW), nil, cpuinfo.Get().ISA)
+		f, err := Pack(s, make([]float32, s.Weights()), nil, cpuinfo.Get().ISA)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +46,8 @@ func TestWorkspaceBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Args{X: make([]float32, s.N*s.H*s.W*s.C), Y: make([]float32, s.N*s.OH*s.OW*s.M), Act: NoAct}
+		x, y := s.sizes()
+		a := &Args{X: make([]float32, x), Y: make([]float32, y), Act: NoAct}
 		load, store := rng.IntN(2) == 0, rng.IntN(2) == 0
 		if load {
 			a.Load = func(dst []float32, i int) { clear(dst) }
