@@ -106,8 +106,12 @@ func main() {
 		{"resnet50-1", resnet, []int{1, 3, 224, 224}, imagenet},
 		{"resnet50-8", resnet, []int{8, 3, 224, 224}, imagenet},
 	}
+	clips := at("r3d18-random.onnx")
+	if strings.Contains(*only, "r3d") { // not among those whose mean is taken, like the next ones
+		subjects = append(subjects, subject{"r3d18-8x112", clips, []int{1, 3, 8, 112, 112}, imagenet})
+	}
 	int8Net := at("resnet50-random-int8.onnx")
-	if strings.Contains(*only, "int8") { // not among those whose mean is taken
+	if strings.Contains(*only, "int8") {
 		subjects = append(subjects, subject{"resnet50-int8-1", int8Net, []int{1, 3, 224, 224}, imagenet}, subject{"resnet50-int8-8", int8Net, []int{8, 3, 224, 224}, imagenet})
 	}
 	var ratios []float64
@@ -115,7 +119,7 @@ func main() {
 		if s.path == "" || !strings.Contains(s.name, *only) {
 			continue
 		}
-		if build := map[string]func() (*onnx.Model, error){resnet: resnet50, int8Net: quantizedResNet50}[s.path]; build != nil {
+		if build := map[string]func() (*onnx.Model, error){resnet: resnet50, int8Net: quantizedResNet50, clips: r3d18}[s.path]; build != nil {
 			if _, err := os.Stat(s.path); err != nil {
 				m, err := build()
 				check(err)
@@ -331,7 +335,7 @@ func status(field string) int64 {
 	return 0
 }
 
-// input returns what the model is run on: bytes, or a picture.
+// input returns what the model is run on: bytes, pictures, or a clip of noise.
 func (s *subject) input() (tensor.Tensor, error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	if len(s.dims) == 2 {
@@ -343,6 +347,13 @@ func (s *subject) input() (tensor.Tensor, error) {
 		return t, nil
 	}
 	t := tensor.New(tensor.F32, s.dims...)
+	if len(s.dims) == 5 {
+		v := tensor.Data[float32](&t)
+		for i := range v {
+			v[i] = float32(rng.NormFloat64())
+		}
+		return t, nil
+	}
 	w, h := s.dims[3], s.dims[2]
 	if s.format.Last {
 		w, h = s.dims[2], s.dims[1]
