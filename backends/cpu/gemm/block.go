@@ -28,7 +28,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	lane := k.a.lane()
 	panelStep := lane * nr // bytes of B (widened, for the types that are) a step
 
-	kc := in.L1D * kn.stripPercent / 100 / (lane * stepRows(k.mr))
+	kc := in.L1D * kn.stripPercent / 100 / (lane * k.packedRows(k.mr))
 	kc = min(max(kc, kn.kcMin), kn.kcMax)
 	if k.a == aInner {
 		kc = min(kc, kn.innerSteps)

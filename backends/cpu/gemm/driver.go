@@ -3,6 +3,7 @@ package gemm
 import (
 	"unsafe"
 
+	"github.com/tessera-go/tessera/backends/cpu/internal/tile"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/par"
 )
@@ -36,7 +37,8 @@ type product struct {
 	bl           blocking
 	height       int // rows of a strip at most
 	strips       int
-	low, rem     int  // the first rem strips have low+1 rows, the others low
+	low, rem     int  // the first rem strips have low+unit rows, the others low
+	unit, short  int  // 1, or the rows of a tile, of which the last strip lacks short
 	panels, tail int  // panels of the part, columns of the last one
 	gm, gn       int  // blocks of C one below the other and side by side
 	near         bool // the product is one block, and small: nothing is fetched ahead
@@ -71,24 +73,46 @@ type worker struct {
 
 // strip returns the first row and the height of strip s of the part.
 func (p *product) strip(s int) (row, h int) {
+	row, h = s*p.low+min(s, p.rem)*p.unit, p.low
 	if s < p.rem {
-		return s * (p.low + 1), p.low + 1
+		h += p.unit
 	}
-	return s*p.low + p.rem, p.low
+	if s == p.strips-1 {
+		h -= p.short
+	}
+	return row, h
+}
+
+// tallest bounds the height of a strip of the part.
+func (p *product) tallest() int {
+	if p.unit > 1 {
+		return min(p.low+p.unit, p.mp, p.height)
+	}
+	return min(p.low+1, p.mp)
 }
 
 // packedRow returns how many rows lie before strip s in packed A, padding included.
 func (p *product) packedRow(s int) int {
+	if p.kern.tile > 0 {
+		return s*p.low + min(s, p.rem)*p.unit
+	}
 	if s <= p.rem {
 		return s * stepRows(p.low+1)
 	}
 	return p.rem*stepRows(p.low+1) + (s-p.rem)*stepRows(p.low)
 }
 
-// cutRows divides rows into strips of nearly equal height: a rest of one or two rows would run at a fraction of the speed.
+// cutRows divides rows into strips of nearly equal height: a rest of one or two rows would run at a fraction of the speed. A tile of few rows
+// takes about as long as a whole one, so strips of tiles have whole ones but for the last.
 func (p *product) cutRows(rows int) {
-	p.strips = ceilDiv(rows, p.height)
-	p.low, p.rem = rows/p.strips, rows%p.strips
+	p.unit = 1
+	if p.kern.tile > 0 {
+		p.unit = tile.Rows
+	}
+	units := ceilDiv(rows, p.unit)
+	p.short = units*p.unit - rows
+	p.strips = ceilDiv(units, p.height/p.unit)
+	p.low, p.rem = units/p.strips*p.unit, units%p.strips
 }
 
 // regions says how a product is cut into parts, and where a workspace has what: offsets in bytes.
@@ -116,7 +140,7 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 	}
 	p.choosePacking(in)
 	p.height = kern.mr
-	if p.pa == nil && !p.packA && !p.localA && p.rowsConflict(in) {
+	if p.pa == nil && !p.packA && !p.localA && kern.tile == 0 && p.rowsConflict(in) {
 		// As many rows as leave their sets room for lines of B and C; the multiply-adds of fewer rows still fill the pipes.
 		rows := kn.conflictRows
 		if rows == 0 {
@@ -150,7 +174,7 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 	l.mS, l.nS, l.kS = mS, nS, kS
 	if p.packA {
 		p.cutRows(mS)
-		l.a = l.region(p.packedRow(p.strips), ceilDiv(kS, kr), 4)
+		l.a = l.region(p.packedRow(p.strips), kern.packedSteps(ceilDiv(kS, kr)), 4)
 	}
 	if kern.acc == S32 && p.pa == nil {
 		l.row = l.region(mS, 4)
@@ -285,7 +309,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		work := float64(p.np) * float64(p.kp) * (float64(p.mp) + 4)
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
-	p.bl = block(in, p.kn, p.kern, min(p.low+1, p.mp), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
+	p.bl = block(in, p.kn, p.kern, p.tallest(), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
 		p.localA || p.localB || p.widen)
 	if p.byPanel {
 		p.bl = blockByPanel(in, p.kn, p.kern, min(p.low+1, p.height), p.strips, p.kp, p.panels, workers, p.localB)
@@ -293,7 +317,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		// Every block packs its chunks of B, so blocks are as high as C allows, and workers share columns.
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
 		p.bl.mc = ceilDiv(p.strips, blocks)
-		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+1)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), chunkSumBytes/4/nr)
+		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+p.unit)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), chunkSumBytes/4/nr)
 		p.bl.nc, p.bl.unit = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), 1
 	}
 	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
@@ -312,7 +336,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		p.bl.nc, p.bl.unit = ceilDiv(p.panels, workers), 1 // rows of B are read as far as possible
 	}
 	if p.scratch {
-		p.bl = p.bl.within(scratchBytes(in, p.kn, kern), min(p.low+1, p.mp), nr)
+		p.bl = p.bl.within(scratchBytes(in, p.kn, kern), p.tallest(), nr)
 	}
 	p.gm, p.gn = ceilDiv(p.strips, p.bl.mc), ceilDiv(p.panels, p.bl.nc)
 	jobs := p.gm * p.gn
@@ -380,7 +404,9 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		convert := f.elem == F32 && !direct || f.elem == S8 && p.a.typ == U8 || f == aS16 && wordRows[0] != nil
 		switch inPlace := direct && (f.kr == 1 || p.a.ColStride == 1 && p.k%f.kr == 0); {
 		case p.a.ColStride == 1 && (direct || convert):
-			p.localA = !inPlace // rows are copied, a chunk of a strip at a time, when the kernel cannot read them as they lie
+			// Rows are copied, a chunk of a strip at a time, when the kernel cannot read them as they lie, or, with tiles, when they would
+			// push each other out of L1: fewer rows, as other kernels take then, would leave tiles idle.
+			p.localA = !inPlace || p.kern.tile > 0 && p.rowsConflict(in) && ceilDiv(p.n, nr) >= p.kn.aPackReuse
 		default:
 			p.packA = !inPlace || p.wantPackedA(in)
 		}
@@ -429,16 +455,17 @@ func (p *product) Do(worker, job int) {
 		}
 		return
 	}
+	kern := p.kern
 	if job < p.aItems {
 		row, h := p.strip(job)
 		if !p.packA {
 			sumRows(unsafe.Add(p.rowInit, row*4), &p.a, p.m0+row, h)
 			return
 		}
-		dst := unsafe.Add(p.aPacked, p.packedRow(job)*ceilDiv(p.kp, p.kern.a.kr)*4)
-		packStrip(dst, &p.a, p.kern, p.m0+row, h, p.k0, p.kp)
-		if p.kern.b.flip() != 0 {
-			rowSums(unsafe.Add(p.rowInit, row*4), dst, h, ceilDiv(p.kp, 4))
+		dst := unsafe.Add(p.aPacked, p.packedRow(job)*kern.packedSteps(ceilDiv(p.kp, kern.a.kr))*4)
+		packStrip(dst, &p.a, kern, p.m0+row, h, p.k0, p.kp)
+		if kern.b.flip() != 0 {
+			rowSums(unsafe.Add(p.rowInit, row*4), dst, kern, h, kern.packedSteps(ceilDiv(p.kp, 4)))
 		}
 		return
 	}
@@ -566,14 +593,17 @@ func (p *product) compute(worker, job int) {
 
 // addrA returns where strip s, h rows from row on, starts at step t0, and the strides.
 func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
-	base, steps := p.aPacked, ceilDiv(p.kp, p.kern.a.kr)
+	base, steps := p.aPacked, p.kern.packedSteps(ceilDiv(p.kp, p.kern.a.kr))
 	if p.pa != nil {
 		base, steps = unsafe.Pointer(unsafe.SliceData(p.pa.data)), p.pa.steps()
 		t0 += p.k0 / p.kern.a.kr
 	}
 	if p.pa != nil || p.packA {
-		n := stepRows(h)
-		return unsafe.Add(base, (p.packedRow(s)*steps+t0*n)*4), 4, 4 * n
+		n, lead := p.kern.packedRows(h), 4
+		if p.kern.tile > 0 {
+			lead = 4 * p.kern.tile
+		}
+		return unsafe.Add(base, (p.packedRow(s)*steps+t0*n)*4), lead, 4 * n
 	}
 	kr, size := p.kern.a.kr, p.a.typ.Size()
 	return p.a.at(p.m0+row, p.k0+t0*kr), p.a.RowStride * size, p.a.ColStride * size * kr

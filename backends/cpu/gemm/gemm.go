@@ -187,6 +187,10 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 		} else {
 			p.kern, p.bf = e.low, e.pack
 		}
+	case e.main.tile > 0 && e.low != e.main:
+		if x.pa == nil && x.c.Rows < kn.tileRows {
+			p.kern = e.low
+		}
 	case x.pb != nil && e.main.b != e.pack:
 		p.bf = e.pack
 		if x.pa == nil && x.c.Rows <= p.kn.lowRows {

@@ -17,7 +17,8 @@ import (
 // Every sum is one chain of multiply-adds in ascending k, each rounded once, so that all kernels of a type, whatever their
 // shape, instruction set and blocking, give the same bits. The dot-product kernels for bf16 are the one exception.
 //
-// A is read by broadcast: the value (or group of values, 4 bytes) of row i at step t lies at a + i*ars + t*acs. B is read as
+// A is read by broadcast: the value (or group of values, 4 bytes) of row i at step t lies at a + i*ars + t*acs. Kernels of tiles take
+// tile steps of a row together, which lie side by side: step t at a + i*ars + t/tile*tile*acs + t%tile*4, the first at a. B is read as
 // vectors: step t of a panel is NR columns at b + t*bks. C is row-major. Only the last panel may be short: tail columns, 1 to
 // NR, are read and written there, while B is read in full unless the kernel says exactB. Elements need no alignment. A kernel
 // moves b, c and comp to the last panels that it computed and leaves a.
@@ -107,6 +108,7 @@ type kernel struct {
 	b    format
 	acc  Type // type of the sums
 	mr   int  // most rows
+	tile int  // 0, or the steps of a row of A that lie side by side; calls then start at multiples of them
 
 	full, half []func(*kargs) // by height 1..mr; half computes only the lower nr/2 columns of a last panel
 	fast       []func(*kargs) // nil, or by height: like full, but both operands must be packed
@@ -121,6 +123,22 @@ type kernel struct {
 	// axpy is nil, or adds eight rows of a row-major B, ldb bytes apart, times the eight values at a to n elements of C, a multiple
 	// of b.nr; fresh ignores what C held.
 	axpy func(c, a, b unsafe.Pointer, ldb, n, fresh int)
+}
+
+// packedSteps returns how many steps of A its packed strips have room for.
+func (k *kernel) packedSteps(steps int) int {
+	if k.tile > 0 {
+		return roundUp(steps, k.tile)
+	}
+	return steps
+}
+
+// packedRows returns how many rows a packed strip of h rows takes: tiles take it as it is.
+func (k *kernel) packedRows(h int) int {
+	if k.tile > 0 {
+		return h
+	}
+	return stepRows(h)
 }
 
 // The forms in which kernels read A. A step is 4 bytes, but for aInner 8.
@@ -225,8 +243,10 @@ type engineKey struct {
 // BF16Mode chooses how products of two bf16 operands are computed.
 type BF16Mode uint8
 
-// Widening multiplies in float32, with the order of sums of the package. Dot uses VDPBF16PS or BFMMLA, which add pairs, flush
-// subnormals and so differ in the last places. Auto takes the faster one on this processor.
+// Widening multiplies in float32, with the order of sums of the package. Dot uses TDPBF16PS, VDPBF16PS or BFMMLA, which add pairs or, with
+// tiles, the even and the odd ones of 32 k apart, flush subnormals, and so differ in the last places, also from each other. Auto takes the
+// faster one on this processor. A level computes all shapes in one way, so that within it the bits depend on neither shape nor path; chunks
+// of k that Accumulate joins give the bits of one call where they are multiples of 32.
 const (
 	Auto BF16Mode = iota
 	Widen
@@ -248,7 +268,7 @@ func engineFor(isa cpuinfo.ISA, a, b Type, f format, mode BF16Mode) (engine, err
 		}
 		if a == BF16 && b == BF16 && e.low != nil {
 			in := cpuinfo.Get()
-			if mode == Auto && (in.Features.VPDPFast || in.Features.BF16) {
+			if mode == Auto && (in.Features.VPDPFast || in.Features.BF16 || in.Features.AMXBF16 && isa >= cpuinfo.AMX) {
 				mode = Dot
 			}
 			if mode == Dot {
@@ -264,6 +284,12 @@ func engineFor(isa cpuinfo.ISA, a, b Type, f format, mode BF16Mode) (engine, err
 					e.main, e.low = k, k
 					break
 				}
+			}
+		}
+		if e.main != nil && e.main.tile > 0 {
+			// Sums of integers are exact, so that few rows may go another way.
+			if k := find(e.main.isa-1, e.main.a, e.main.b); k != nil {
+				e.low = k
 			}
 		}
 		if e.low != nil && e.low.a == aS16 {

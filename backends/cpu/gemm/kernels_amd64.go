@@ -2,7 +2,10 @@
 
 package gemm
 
-import "github.com/tessera-go/tessera/internal/cpuinfo"
+import (
+	"github.com/tessera-go/tessera/backends/cpu/internal/tile"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
 
 func archKernels() []*kernel {
 	vnni := func(f *cpuinfo.Features) bool { return f.AVX512VNNI }
@@ -11,7 +14,22 @@ func archKernels() []*kernel {
 	wide512 := []int{0, 4, 2, 2}
 	wide256 := []int{0, 3, 2}
 	low256 := []int{0, 4, 3, 2}
+	// One tile of rows takes two panels: two sums of tiles would wait for each other.
+	wideTiles := make([]int, tile.Rows+1)
+	for h := 1; h <= tile.Rows; h++ {
+		wideTiles[h] = 2
+	}
 	return []*kernel{
+		{
+			name: "bf16_bf16_32x32k2__amxbf16", isa: cpuinfo.AMX, need: func(f *cpuinfo.Features) bool { return f.AMXBF16 }, a: aBF16,
+			b: format{BF16, 32, 2}, acc: F32, mr: 2 * tile.Rows, tile: tileSteps,
+			full: tileKernels(false, 2*tile.Rows, 1), wide: tileKernels(false, tile.Rows, 2), wideP: wideTiles,
+		},
+		{
+			name: "s8_s8_32x32k4__amxint8", isa: cpuinfo.AMX, need: func(f *cpuinfo.Features) bool { return f.AMXInt8 }, a: aS8,
+			b: format{S8, 32, 4}, acc: S32, mr: 2 * tile.Rows, tile: tileSteps,
+			full: tileKernels(true, 2*tile.Rows, 1), wide: tileKernels(true, tile.Rows, 2), wideP: wideTiles,
+		},
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
 			full: f32AVX512full[:], fast: f32AVX512fast[:], rows: f32AVX512rows[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,

@@ -35,6 +35,7 @@ type knobs struct {
 	innerRows     int
 	innerDepth    int
 	innerSteps    int
+	tileRows      int
 }
 
 var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
@@ -85,6 +86,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"k up to which the same multiplies from the packed bytes: each sum is short, and packing shows"),
 	knob.Int(func(k *knobs) *int { return &k.innerSteps }, "TESSERA_INNER_STEPS", 128, 4, 1<<20,
 		"steps of four k in a chunk of Winograd's inner product at most: a panel of 16 KiB, so that enough panels for one copy of A fit in L2"),
+	knob.Int(func(k *knobs) *int { return &k.tileRows }, "TESSERA_TILE_ROWS", 4, 0, 1<<30,
+		"rows of A from which processors with tiles multiply int8 by them: with fewer, reading B takes the time, and vectors read it as fast (counted, not measured)"),
 	knob.Int(func(k *knobs) *int { return &k.callBytes }, "TESSERA_CALL_BYTES", 1<<20, 1<<12, 1<<26,
 		"bytes of B that one call of a kernel goes through at most, because a call cannot be interrupted: some tens of microseconds"),
 	knob.Int(func(k *knobs) *int { return &k.batchJobs }, "TESSERA_BATCH_JOBS", 4, 1, 1<<20,

@@ -47,6 +47,9 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 		for i := 0; i < p.width; i += 16 {
 			transposeRows[p.kr](unsafe.Add(dst, i*p.kr*2), unsafe.Add(src, i*p.lead*2), p.lead*2, t0/lineHalves, p.width*p.kr*2)
 		}
+	case p.kr%packTile == 0: // tiles
+		packTiles(out, src, p)
+		return
 	case p.lead == 1 && p.kr > 1 && interleave[p.kr][size] != nil && p.depth >= p.kr && p.live >= 16:
 		groups, cols := p.depth/p.kr, p.live&^15
 		t0 = groups * p.kr
@@ -75,6 +78,25 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 					break
 				}
 				s = unsafe.Add(s, p.deep*size)
+			}
+		}
+	}
+}
+
+// packTiles packs groups that are rows of tiles. Pieces of packTile k lie side by side in the panel.
+func packTiles[T word](out []T, src unsafe.Pointer, p panel) {
+	size, flip := int(unsafe.Sizeof(T(0))), T(p.flip)
+	for t0 := 0; t0 < p.depth; t0 += packTile {
+		n := min(packTile, p.depth-t0)
+		for i := range p.live {
+			s := unsafe.Add(src, (i*p.lead+t0*p.deep)*size)
+			row := out[(t0/p.kr*p.width+i)*p.kr+t0%p.kr:][:n]
+			if p.deep == 1 && flip == 0 {
+				copy(row, unsafe.Slice((*T)(s), n))
+				continue
+			}
+			for t := range row {
+				row[t] = *(*T)(unsafe.Add(s, t*p.deep*size)) ^ flip
 			}
 		}
 	}
@@ -268,11 +290,14 @@ var (
 )
 
 // packStrip packs h rows of A from row on, depth values of k from k0 on, as the kernel reads them: for each step the groups of
-// its rows, 4 bytes each, stepRows(h) of them.
+// its rows, 4 bytes each, stepRows(h) of them; or for each tile its rows.
 func packStrip(dst unsafe.Pointer, a *Matrix, kern *kernel, row, h, k0, depth int) {
 	src := a.at(row, k0)
 	f := kern.a
 	p := panel{lead: a.RowStride, deep: a.ColStride, live: h, width: stepRows(h), depth: depth, kr: f.kr, loose: true}
+	if kern.tile > 0 {
+		p.width, p.kr = h, kern.tile*f.kr
+	}
 	switch {
 	case f.elem == a.typ && f.elem == F32:
 		packPanel[uint32](dst, src, p)
@@ -450,8 +475,21 @@ func columnSums(sums, panel unsafe.Pointer, f format, depth int) {
 
 // rowSums writes what the sums of the h rows of a packed s8 strip start from: -128 times the sum of the row, which takes the
 // offset of B out again.
-func rowSums(rows, strip unsafe.Pointer, h, steps int) {
+func rowSums(rows, strip unsafe.Pointer, kern *kernel, h, steps int) {
 	out := unsafe.Slice((*int32)(rows), h)
+	if kern.tile > 0 {
+		clear(out)
+		lane := 4 * kern.tile
+		in := unsafe.Slice((*int8)(strip), steps*4*h)
+		for ; len(in) > 0; in = in[h*lane:] {
+			for i := range out {
+				for _, v := range in[i*lane : (i+1)*lane] {
+					out[i] -= 128 * int32(v)
+				}
+			}
+		}
+		return
+	}
 	width := stepRows(h)
 	if sumGroups != nil && h >= 4 {
 		var sums [16]int32

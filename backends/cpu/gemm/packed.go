@@ -42,6 +42,12 @@ func PackB(b Matrix, o *Options) (*PackedB, error) {
 	if err != nil {
 		return nil, err
 	}
+	return packB(b, f, o)
+}
+
+// packB packs a checked b in a format.
+func packB(b Matrix, f format, o *Options) (*PackedB, error) {
+	var err error
 	p := &PackedB{n: b.Cols, k: b.Rows, f: f}
 	panels, total, ok := p.layout()
 	if !ok {
@@ -198,7 +204,13 @@ func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &PackedA{kern: e.ofA(), typ: a.typ, m: a.Rows, k: a.Cols}
+	return packA(a, e.ofA())
+}
+
+// packA packs a checked a for a kernel.
+func packA(a Matrix, kern *kernel) (*PackedA, error) {
+	var err error
+	p := &PackedA{kern: kern, typ: a.typ, m: a.Rows, k: a.Cols}
 	cut := product{kern: p.kern, height: p.kern.mr}
 	if p.m > 0 {
 		cut.cutRows(p.m)
@@ -221,13 +233,13 @@ func PackA(a Matrix, b Type, o *Options) (*PackedA, error) {
 		dst := unsafe.Add(unsafe.Pointer(unsafe.SliceData(p.data)), cut.packedRow(s)*p.steps()*4)
 		packStrip(dst, &a, p.kern, row, h, 0, p.k)
 		if p.rows != nil {
-			rowSums(unsafe.Pointer(&p.rows[row]), dst, h, p.steps())
+			rowSums(unsafe.Pointer(&p.rows[row]), dst, p.kern, h, p.steps())
 		}
 	}
 	return p, nil
 }
 
-func (p *PackedA) steps() int { return ceilDiv(p.k, p.kern.a.kr) }
+func (p *PackedA) steps() int { return p.kern.packedSteps(ceilDiv(p.k, p.kern.a.kr)) }
 
 // Dims returns M and K.
 func (p *PackedA) Dims() (m, k int) { return p.m, p.k }

@@ -38,7 +38,18 @@ func twin(h int, a, b format) func(*kargs) {
 	case a == aBF16:
 		return twinMatBF16(h, b)
 	}
-	return twinInt(h, a, b)
+	return twinInt(h, a, b, 1)
+}
+
+// twin returns the Go kernel of h rows that gives the bits of k.
+func (k *kernel) twin(h int) func(*kargs) {
+	switch {
+	case k.tile > 0 && k.acc == F32:
+		return twinTiles(h, k.b.nr, k.tile)
+	case k.tile > 0:
+		return twinInt(h, k.a, k.b, k.tile)
+	}
+	return twin(h, k.a, k.b)
 }
 
 // twins makes the table of heights 1 to mr.
@@ -229,8 +240,32 @@ func addOdd(a, b float32) float32 {
 	return flush(f)
 }
 
-// twinInt multiplies groups of s8 by groups of u8 or s8, or of s16 by s8.
-func twinInt(h int, a, b format) func(*kargs) {
+// twinTiles multiplies pairs as TDPBF16PS does: the products of the even and of the odd elements of the steps of a tile are two chains of
+// fused multiply-adds from zero, whose sum joins the sum; subnormal inputs and results are taken as zero.
+func twinTiles(h, nr, tile int) func(*kargs) {
+	return func(p *kargs) {
+		p.eachElement(h, nr, 4, func(pa, pb, pc unsafe.Pointer, _, _ int) {
+			var s float32
+			if p.acc != 0 {
+				s = *(*float32)(pc)
+			}
+			for t0 := 0; t0 < p.k; t0 += tile {
+				var even, odd float32
+				for t := t0; t < min(t0+tile, p.k); t++ {
+					x := *(*[2]uint16)(unsafe.Add(pa, t0*p.acs+(t-t0)*4))
+					y := *(*[2]uint16)(unsafe.Add(pb, t*p.bks))
+					even = flush(fma.F32(flush(fromBF16(x[0])), flush(fromBF16(y[0])), even))
+					odd = flush(fma.F32(flush(fromBF16(x[1])), flush(fromBF16(y[1])), odd))
+				}
+				s = flush(flush(s) + flush(even+odd))
+			}
+			*(*float32)(pc) = s
+		})
+	}
+}
+
+// twinInt multiplies groups of s8 by groups of u8 or s8, or of s16 by s8. Of each row of A, tile groups lie side by side.
+func twinInt(h int, a, b format, tile int) func(*kargs) {
 	return func(p *kargs) {
 		p.eachElement(h, b.nr, b.kr, func(pa, pb, pc unsafe.Pointer, i, j int) {
 			var s int32
@@ -245,7 +280,7 @@ func twinInt(h int, a, b format) func(*kargs) {
 			}
 			for t := range p.k {
 				per := b.kr / a.kr
-				x, y := unsafe.Add(pa, t*p.acs), unsafe.Add(pb, t/per*p.bks+t%per*a.kr)
+				x, y := unsafe.Add(pa, t/tile*tile*p.acs+t%tile*4), unsafe.Add(pb, t/per*p.bks+t%per*a.kr)
 				if a.elem == S8 && b.flip() == 0 {
 					u, v := (*[4]int8)(x), (*[4]int8)(y)
 					s += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1]) + int32(u[2])*int32(v[2]) + int32(u[3])*int32(v[3])

@@ -38,10 +38,16 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	panels, tail := ceilDiv(x.cols, k.b.nr), (x.cols-1)%k.b.nr+1
 	stride := ceilDiv(x.steps*k.a.kr, k.b.kr) * k.b.step()
 	ars, acs := 4, 4*stepRows(x.h)
+	bytes := x.steps * acs
+	if k.tile > 0 {
+		ars, acs = 4*k.tile, 4*x.h
+		bytes = roundUp(x.steps, k.tile) * acs
+	}
 	if x.gap {
 		ars, acs = 4*x.steps+8, 4
+		bytes = x.h * ars
 	}
-	aw, bw := make([]byte, (x.h-1)*ars+(x.steps-1)*acs+4*stepRows(x.h)), make([]byte, panels*stride)
+	aw, bw := make([]byte, bytes), make([]byte, panels*stride)
 	for _, w := range [][]byte{aw, bw} {
 		for i := range w {
 			w[i] = byte(r.Uint32())
@@ -81,7 +87,7 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	got := call(func(p *kargs) { k.run(p, x.h, panels, tail) })
 	want := call(func(p *kargs) {
 		p.panels, p.tail = panels, tail
-		twin(x.h, k.a, k.b)(p)
+		k.twin(x.h)(p)
 	})
 	for i := range want {
 		if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
@@ -143,7 +149,7 @@ func TestKernelsDownMatchTwins(t *testing.T) {
 							for s := range strips {
 								q := p
 								q.a, q.b, q.c, q.panels = unsafe.Pointer(&a[s*p.aStep/4]), unsafe.Pointer(&b[0]), unsafe.Pointer(&want[s*h*ldc]), 1
-								twin(h, k.a, k.b)(&q)
+								k.twin(h)(&q)
 							}
 							require.Equal(t, want, got, "%s: %d rows, %d steps, %d strips, packed %v, ahead %v", k.name, h, steps, strips, packed, ahead)
 						}

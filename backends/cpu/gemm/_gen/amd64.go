@@ -924,6 +924,7 @@ func amd64(out string) {
 		f.write(out, "kernels_"+fam.name+"_avx2_amd64", tags, header+laneMasks, tables)
 	}
 	inner(out, tags)
+	tileFile(out, tags)
 }
 
 // laneMasks is 16 lanes of ones and then 16 of zeros: read at 64-4c it masks the first c of 16 columns.
