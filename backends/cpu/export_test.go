@@ -1,10 +1,23 @@
 package cpu
 
 import (
+	"unsafe"
+
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/tensor"
 )
+
+// sizes returns the bytes of slices.
+func sizes[T any](list [][]T) (n int) {
+	for _, v := range list {
+		n += len(v) * int(unsafe.Sizeof(*new(T)))
+	}
+	return n
+}
+
+// held returns the bytes of the strips of the operands.
+func (k *mapKernel[T, R]) held() int { return len(k.strips) * int(unsafe.Sizeof(mapStrip[T, R]{})) }
 
 // Held returns the bytes of scratch memory that the kernels of a program hold, without the buffers of package qgemm.
 func Held(p backends.Program) int {
@@ -16,7 +29,14 @@ func Held(p backends.Program) int {
 			}
 		}
 	}
+	n += sizes(p.(*program).env.scratch)
+	for _, a := range p.(*program).env.angles {
+		n += 8*(len(a.pos)+len(a.freq)+len(a.factors)) + 4*(len(a.cos)+len(a.sin))
+	}
 	for _, k := range p.(*program).kernels {
+		if s, ok := k.(interface{ held() int }); ok {
+			n += s.held()
+		}
 		switch k := k.(type) {
 		case *matmulKernel:
 			r, ok := k.space.Data.(*run)
@@ -36,6 +56,9 @@ func Held(p backends.Program) int {
 			}
 			for _, v := range k.vectors {
 				n += 4 * len(v)
+			}
+			for i := range r.convert {
+				n += sizes(r.convert[i].strips)
 			}
 		case *sdpaKernel:
 			for i := range k.work {
@@ -62,6 +85,28 @@ func Held(p backends.Program) int {
 		case *poolKernel:
 			bytes(&k.x.scratch, &k.y.scratch)
 			n += k.pool.Held()
+		case *rowsKernel:
+			n += sizes(k.loaded[:])
+		case *ropeKernel:
+			bytes(&k.pos)
+		case *reduceKernel:
+			n += sizes(k.acc) + sizes(k.buf) + sizes(k.sums)
+		case *resizeKernel:
+			bytes(&k.rowMajor.in, &k.rowMajor.out)
+			n += sizes(k.rows)
+		case *padKernel:
+			bytes(&k.rowMajor.in, &k.rowMajor.out)
+			n += len(k.fill)
+		case *viewKernel:
+			bytes(&k.staging)
+		case *getRowsKernel:
+			n += 8 * len(k.v)
+		case *gatherKernel:
+			n += 8 * len(k.v)
+		case *setRowsKernel:
+			n += 8*len(k.v) + 4*len(k.buf)
+		case *setBlocksKernel:
+			n += 8*len(k.v) + sizes(k.buf)
 		}
 	}
 	return n

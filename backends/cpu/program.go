@@ -46,6 +46,9 @@ func (e *env) stopped() bool {
 	}
 }
 
+// rowSlack is what a scratch row has beyond its length, for kernels that write whole vectors.
+const rowSlack = 16
+
 // rows returns a scratch row of n float32 for every worker of a region with the given number of jobs.
 func (e *env) rows(jobs, n int) [][]float32 {
 	w := par.Workers(e.threads, jobs)
@@ -54,7 +57,7 @@ func (e *env) rows(jobs, n int) [][]float32 {
 	}
 	for i := range w {
 		if len(e.scratch[i]) < n {
-			e.scratch[i] = make([]float32, n+16)
+			e.scratch[i] = make([]float32, n+rowSlack)
 		}
 	}
 	return e.scratch

@@ -19,6 +19,8 @@ type workspace struct {
 	own     int    // of the node, kept by it between runs
 	shared  [4]int // buffers of the pools
 	callers int    // products of the node that run side by side and use those buffers
+
+	rows, row int // scratch rows of the program, one a worker, and their elements
 }
 
 // pools names the buffers that all products of the process share: three of those with block weights, one of those with weights that are not packed yet.
@@ -31,8 +33,9 @@ type sized interface {
 }
 
 // Workspace bounds the scratch memory that the program holds after its runs: of products (packed and converted operands, quantized rows, the
-// workers' scratch), attention, convolutions and poolings. Most nodes keep theirs; quantized rows lie in buffers that all products of the process share.
-// Not counted is what the other kernels keep, some rows for each worker at most.
+// workers' scratch), attention, convolutions and poolings, strips and rows of the workers, tables of angles, and copies of operands in another order.
+// Most nodes keep theirs; quantized rows lie in buffers that all products of the process share. Not counted is what the references of operations
+// allocate that have no kernel of their own.
 func (p *program) Workspace() backends.Workspace { return p.workspace }
 
 func (p *program) measure(part *ops.Part) error {
@@ -51,6 +54,7 @@ func (p *program) measure(part *ops.Part) error {
 	for _, v := range part.Outputs {
 		tight[v] = false
 	}
+	rows, row := 0, 0
 	for i, k := range p.kernels {
 		s, ok := k.(sized)
 		if !ok {
@@ -61,9 +65,14 @@ func (p *program) measure(part *ops.Part) error {
 			return err
 		}
 		p.workspace.Own += int64(w.own)
+		rows, row = max(rows, w.rows), max(row, w.row)
 		for j, n := range w.shared {
 			p.workspace.Share(pools[j], backends.Borrowed{Buffers: w.callers, Bytes: int64(n)})
 		}
+	}
+	p.workspace.Own += 4 * int64(rows) * int64(row)
+	for _, a := range p.env.angles {
+		p.workspace.Own += int64(a.bytes())
 	}
 	return nil
 }
@@ -109,13 +118,13 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 	}
 	workers := par.Workers(threads, all)
 	if residual != tensor.Invalid && (residual != tensor.F32 || looseResidual) {
-		u.own += 4 * all * s.N
+		u.own += 4*all*s.N + stripBytes(threads, all*s.N)
 	}
 	if how == integral || how == eightBit && s.C != tensor.F32 { // rows of sums, and results that are converted afterwards
 		u.own += workers * 4 * (2*s.N + s.K)
 	}
 	if how != integral && (!p.fused || how != floating && s.C != tensor.F32 || how == blocked && looseC) {
-		u.own += 4 * all * s.N
+		u.own += 4*all*s.N + stripBytes(threads, all*s.N)
 	}
 	if w == nil && (how == integral || how == floating && s.B.IsBlock()) { // for the time of a run
 		u.own += 4 * s.N * s.K * batches
@@ -124,7 +133,7 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 		return u, nil
 	}
 	if how == blocked && (s.A != tensor.F32 || looseA) {
-		u.own += 4 * all * s.K
+		u.own += 4*all*s.K + stripBytes(threads, all*s.K)
 	}
 	most := 0
 	// The rows of all products may be those of one; else some run side by side.
