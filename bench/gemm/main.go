@@ -5,6 +5,7 @@
 //	go run ./gemm                     # all cases
 //	go run ./gemm -case '^f32-1024'   # some
 //	go run ./gemm -json               # one line a case
+//	go run ./gemm -peer-isa avx512_core_bf16   # oneDNN without AMX, under the name onednn-avx512_core_bf16
 package main
 
 // #cgo CFLAGS: -O2
@@ -32,6 +33,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/median"
 )
 
@@ -94,6 +96,9 @@ func cases() []benchCase {
 	return list
 }
 
+// onednn is the name of the peer, with the instruction set that it is held to.
+var onednn = "onednn"
+
 // contestant is one implementation of a case.
 type contestant struct {
 	name  string
@@ -107,12 +112,28 @@ func main() {
 	asJSON := flag.Bool("json", false, "print one JSON line a case")
 	budget := flag.Duration("time", 1500*time.Millisecond, "time per case")
 	only := flag.String("peers", "", "comma-separated peers to run (default: all that apply)")
+	limit := flag.String("peer-isa", "", "instruction set to which oneDNN is held: avx2, avx512_core, avx512_core_vnni, avx512_core_bf16 or avx512_core_amx")
 	flag.Parse()
 	re, err := regexp.Compile(*pattern)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	if *limit != "" {
+		name := C.CString(*limit)
+		defer C.free(unsafe.Pointer(name))
+		if C.dnn_limit(name) != 0 {
+			fmt.Fprintf(os.Stderr, "oneDNN cannot be held to %s\n", *limit)
+			os.Exit(2)
+		}
+		onednn += "-" + *limit
+	}
+	isa, err := cpuinfo.Pinned()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Fprintf(os.Stderr, "the engine runs as %v, oneDNN as %s\n", isa, C.GoString(C.dnn_isa()))
 	have := [2]bool{C.blas_open(0) == 0, C.blas_open(1) == 0}
 	if have[0] {
 		fmt.Fprintf(os.Stderr, "OpenBLAS runs as %s\n", C.GoString(C.blas_core(0)))
@@ -215,7 +236,7 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 	}
 	switch c.dtype {
 	case "f32":
-		dnn("onednn", C.DNN_F32)
+		dnn(onednn, C.DNN_F32)
 		for i, name := range []string{"openblas", "blis"} {
 			if have[i] {
 				cc, free := cbytes(m * n * 4)
@@ -232,12 +253,12 @@ func measure(c benchCase, have [2]bool, budget time.Duration, only string) (*res
 			goPeers(c, pa, pb, add)
 		}
 	case "bf16":
-		dnn("onednn", C.DNN_BF16)
+		dnn(onednn, C.DNN_BF16)
 	case "s8s8s32":
-		dnn("onednn", C.DNN_S8)
-		dnn("onednn-u8s8s32", C.DNN_U8)
+		dnn(onednn, C.DNN_S8)
+		dnn(onednn+"-u8s8s32", C.DNN_U8)
 	case "u8s8s32":
-		dnn("onednn", C.DNN_U8)
+		dnn(onednn, C.DNN_U8)
 	}
 
 	work := 2 * float64(m) * float64(n) * float64(k) / 1e9

@@ -16,6 +16,30 @@ struct dnn {
 	dnnl_exec_arg_t args[3];
 };
 
+static const struct {
+	const char *name;
+	dnnl_cpu_isa_t isa;
+} isas[] = {
+	{"avx2", dnnl_cpu_isa_avx2},
+	{"avx512_core", dnnl_cpu_isa_avx512_core},
+	{"avx512_core_vnni", dnnl_cpu_isa_avx512_core_vnni},
+	{"avx512_core_bf16", dnnl_cpu_isa_avx512_core_bf16},
+	{"avx512_core_amx", dnnl_cpu_isa_avx512_core_amx},
+};
+
+int dnn_limit(const char *isa) {
+	for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
+		if (!strcmp(isa, isas[i].name)) return dnnl_set_max_cpu_isa(isas[i].isa) != dnnl_success;
+	return 1;
+}
+
+const char *dnn_isa(void) {
+	dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+	for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
+		if (isa == isas[i].isa) return isas[i].name;
+	return "another instruction set";
+}
+
 #define OK(x) \
 	if ((x) != dnnl_success) goto fail
 

@@ -11,6 +11,10 @@ int dnn_run(dnn *);
 void dnn_free(dnn *);
 void dnn_threads(int n);
 
+// dnn_limit holds oneDNN to an instruction set, before its first product; 0 is success. dnn_isa names the one that it uses.
+int dnn_limit(const char *isa);
+const char *dnn_isa(void);
+
 // blas_open loads a BLAS; which is 0 for OpenBLAS, 1 for BLIS. Returns 0 when it is there.
 int blas_open(int which);
 void blas_threads(int which, int n);

@@ -4,14 +4,16 @@
 // There is one driver for all types and instruction sets. A kernel is data (see kernel.go): its type, its instruction set, the
 // tile MR x NR, how many k it takes at once, and its functions. Kernels broadcast elements of A, which they read from any
 // strides, against vectors of B, which lie in panels of NR columns; so activations are mostly read in place and only weights
-// are packed, once, by PackB. Block sizes come from the caches in block.go, thresholds from knobs.go.
+// are packed, once, by PackB. Kernels of tiles (AMX) read rows of A and the same panels instead. Block sizes come from the
+// caches in block.go, thresholds from knobs.go.
 //
 // # Order of sums
 //
 // A float32 element of C is one chain of fused multiply-adds in ascending k, each rounded once: c = fma(a[k], b[k], c). That
 // holds for every entry point, shape, stride, number of workers, blocking and instruction set, the portable kernels included,
 // so that all give the same bits. With Accumulate the chain starts from the old C instead of zero: calls over consecutive
-// chunks of k give the bits of one call over all of k. Integer sums are exact modulo 2^32.
+// chunks of k give the bits of one call over all of k. Integer sums are exact modulo 2^32. Dot products of bf16, where
+// [BF16Mode] allows them, have an order of their own at each level.
 package gemm
 
 //go:generate go run -C _gen . -o ..
