@@ -7,12 +7,17 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
 // BenchmarkMicro runs one kernel on operands that lie in L1 and L2, beside the peak of its instruction.
 func BenchmarkMicro(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	x, y, z := floats(r, 14*4096), floats(r, 1<<20), make([]float32, 14*8192)
+	if !cpuinfo.Get().Has(cpuinfo.AVX512) {
+		b.Skip("no AVX-512 here")
+	}
 	peak := func(n int) float64 {
 		best := 0.0
 		for range 5 {
@@ -26,7 +31,7 @@ func BenchmarkMicro(b *testing.B) {
 	for _, c := range []struct {
 		h, k, panels, arows int
 	}{{14, 512, 8, 0}, {14, 512, 1, 0}, {14, 256, 8, 0}, {14, 256, 8, 256}, {12, 512, 8, 0}, {14, 512, 8, 512}, {8, 512, 8, 0}, {6, 512, 8, 0}, {4, 512, 8, 0}} {
-		kern := allKernels[0]
+		kern := find(cpuinfo.AVX512, aF32, format{F32, 32, 1})
 		b.Run("", func(b *testing.B) {
 			var p kargs
 			best := 1e9

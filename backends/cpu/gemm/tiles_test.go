@@ -168,6 +168,47 @@ func TestTileKernelsMatchTwins(t *testing.T) {
 	}
 }
 
+// Products of few rows of bytes take the other kernel, with the same bits; products of bf16 do not have one.
+func TestFewRowsOfBytesTakeVectors(t *testing.T) {
+	r := rand.New(rand.NewPCG(65, 66))
+	tiles := tileTwins()[1]
+	vectors := &kernel{name: "vectors", isa: cpuinfo.Portable, a: aS8, b: tiles.b, acc: S32, mr: 14}
+	vectors.full = twins(vectors.mr, vectors.twin)
+	kn, err := NewKnobs(map[string]int{"tile-rows": 5})
+	require.NoError(t, err)
+	for m := 1; m <= 20; m++ {
+		const n, depth = 70, 75
+		a, b, c := operand(r, S8, m, depth), operand(r, S8, depth, n), make([]int32, m*n)
+		w := new(Workspace)
+		useKernel(t, w, tiles, S8, format{})
+		w.prod.engine.low = vectors
+		require.NoError(t, Mul(Of(c, m, n), a, b, &Options{Workspace: w, Knobs: kn}))
+		require.Equal(t, refInt(a, b, 0), c)
+		require.Equal(t, m >= 5, w.prod.kern == tiles, "%d rows", m)
+		pa, err := packA(a, w.prod.engine.ofA())
+		require.NoError(t, err)
+		require.NoError(t, MulPackedA(Of(c, m, n), pa, b, &Options{Workspace: w, Knobs: kn}))
+		require.Equal(t, refInt(a, b, 0), c)
+	}
+	in := cpuinfo.Get()
+	if !in.Has(cpuinfo.AMX) {
+		return
+	}
+	for _, x := range []struct {
+		a, b Type
+		has  bool
+	}{{S8, S8, in.Features.AMXInt8}, {U8, S8, in.Features.AMXInt8}, {BF16, BF16, in.Features.AMXBF16}} {
+		e, err := engineFor(cpuinfo.AMX, x.a, x.b, format{}, Auto)
+		require.NoError(t, err)
+		require.Equal(t, x.has, e.main.tile > 0)
+		require.Equal(t, x.has && x.b == BF16, e.low.tile > 0)
+		below, err := engineFor(cpuinfo.AVX512, x.a, x.b, format{}, Dot)
+		require.NoError(t, err)
+		require.Zero(t, below.main.tile, "a lower level has no tiles")
+		require.Equal(t, below.pack, e.pack, "packed weights serve both")
+	}
+}
+
 // Subnormal operands count as zero, and so do subnormal results; a sum that was subnormal is lost.
 func TestTilesFlushSubnormals(t *testing.T) {
 	for _, k := range tileKernelsHere() {
