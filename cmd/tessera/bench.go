@@ -58,7 +58,11 @@ func benchGemmCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			make, ok := products[strings.ToLower(dtype)]
+			format := strings.ToLower(dtype)
+			if name, is := productNames[format]; is {
+				format = name
+			}
+			make, ok := products[format]
 			if !ok {
 				return cli.Usagef("--dtype %s: one of %s is right", dtype, strings.Join(productTypes(), ", "))
 			}
@@ -85,7 +89,7 @@ func benchGemmCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				r.DType, r.Threads, r.Packed = strings.ToLower(dtype), threads, !plain
+				r.DType, r.Threads, r.Packed = format, threads, !plain
 				if o.JSON {
 					if err := cli.PrintJSON(cmd.OutOrStdout(), r); err != nil {
 						return err
@@ -99,7 +103,7 @@ func benchGemmCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", "))
+	f.StringVar(&dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", ")+"; int8 is s8s8s32")
 	f.StringVar(&size, "size", "1024x1024x1024", "`MxNxK[,...]`")
 	f.BoolVar(&plain, "plain", false, "pack the weights in every call instead of once")
 	f.IntVar(&runs, "runs", 11, "least number of runs")

@@ -34,6 +34,11 @@ var products = func() map[string]func(s cli.Size, threads int, packed bool) (*pr
 	return all
 }()
 
+// productNames are what the number formats are called elsewhere: by the other sub-commands, and by other programs.
+var productNames = map[string]string{
+	"int8": "s8s8s32", "i8": "s8s8s32", "s8": "s8s8s32", "fp32": "f32", "float32": "f32", "fp16": "f16", "float16": "f16", "bfloat16": "bf16",
+}
+
 func productTypes() []string { return slices.Sorted(maps.Keys(products)) }
 
 func bytesOf(h []uint16) []byte {

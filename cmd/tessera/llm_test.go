@@ -181,6 +181,11 @@ func TestBenchGemm(t *testing.T) {
 		require.Greater(t, doc["gops"].(map[string]any)["best"], 0.)
 	}
 	require.Contains(t, productTypes(), "s8s8s32")
+	for name, dtype := range productNames { // what the formats are called elsewhere
+		require.Contains(t, productTypes(), dtype)
+		require.NotContains(t, productTypes(), name)
+		require.Equal(t, dtype, jsonOf(t, "bench", "gemm", "--dtype", strings.ToUpper(name), "--size", "4x4x4", "--runs", "1", "--seconds", "0")["dtype"])
+	}
 }
 
 func TestBenchModel(t *testing.T) {
