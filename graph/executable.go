@@ -112,7 +112,7 @@ func (x *Executable) init(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := x.checkMemory(largest); err != nil { // before anything is allocated
+	if err := x.checkMemory(largest, "at least "); err != nil { // before anything is allocated: what backends make of the weights is not known yet
 		return err
 	}
 	if err := x.reserve(largest.bytes); err != nil {
@@ -122,15 +122,16 @@ func (x *Executable) init(ctx context.Context) error {
 		return errors.Join(err, largest.close(), x.arena.Close())
 	}
 	x.keep(largest)
-	if err := x.checkMemory(largest); err != nil { // with the forms of the weights that the backends have made
+	if err := x.checkMemory(largest, ""); err != nil { // with the forms of the weights that the backends have made
 		return errors.Join(err, x.Close())
 	}
 	return nil
 }
 
-func (x *Executable) checkMemory(p *plan) error {
+// checkMemory compares what a plan takes, which is as much or, as the word says, at least as much, with the limit.
+func (x *Executable) checkMemory(p *plan, least string) error {
 	if need := x.memory(p).Total; x.opts.MaxMemory > 0 && need > x.opts.MaxMemory {
-		return fmt.Errorf("graph %s: needs %d bytes of memory, the limit is %d", x.g.name, need, x.opts.MaxMemory)
+		return fmt.Errorf("graph %s: needs %s%d bytes of memory, the limit is %d", x.g.name, least, need, x.opts.MaxMemory)
 	}
 	return nil
 }

@@ -299,6 +299,11 @@ func TestMaxMemoryCountsPreparedWeights(t *testing.T) {
 	o.MaxMemory--
 	_, err = g.Compile(context.Background(), o)
 	require.ErrorContains(t, err, fmt.Sprintf("needs %d bytes", m.Total))
+	// Far below, nothing is prepared: what is known then is no more than the least.
+	g, _, _ = layered(2)
+	o.MaxMemory = 10
+	_, err = g.Compile(context.Background(), o)
+	require.ErrorContains(t, err, fmt.Sprintf("needs at least %d bytes", m.Total-m.Prepared))
 }
 
 // TestTraceHasSimulatedTimeApart: simulated time is a process of its own, marked simulated, and measured time another.
