@@ -166,6 +166,11 @@ var spreads256 = map[string]spread256{
 	}},
 	"U6": {size: 384, low: 0x0f0f0f0f, high: 0x30303030, group: func(f *file, off, g, h, y, t, low, high int) {
 		nibbles256(f, off, g, h, y, t, low, high)
+		if g%4 == 2 { // they lie where they belong
+			f.p("\tVPAND %s, Y%d, Y%d", f.bits(off+256+64*(g/4)+32*h), high, t)
+			f.p("\tVPOR Y%d, Y%d, Y%d", t, y, y)
+			return
+		}
 		f.upper(off+256+64*(g/4)+32*h, g%4*2, 4, y, t, high)
 	}},
 	"U2": {size: 128, low: 0x03030303, group: pairs256},
@@ -436,7 +441,10 @@ func quantize256(f *file, block int, pairs bool) {
 //	vnni    VPDPBUSD
 //	signed  VPMADDUBSW for bytes of which 128 is the zero: the magnitude of the weight meets the activation with its sign
 //	else    VPMADDUBSW with sums in pairs of 16 bits, see tiles256
-type dots struct{ vnni, signed bool }
+type dots struct {
+	vnni, signed bool
+	ones         string // operand of 16-bit ones
+}
 
 // dot adds the products of w (and its magnitude) with the broadcast activations b to sum; t is scratch.
 func (d *dots) dot(f *file, w, magnitude, b, sum, t int) {
@@ -446,17 +454,11 @@ func (d *dots) dot(f *file, w, magnitude, b, sum, t int) {
 	}
 	f.p("\tVPSIGNB Y%d, Y%d, Y%d", w, b, t)
 	f.p("\tVPMADDUBSW Y%d, Y%d, Y%d", t, magnitude, t)
-	f.p("\tVPMADDWD ones<>(SB), Y%d, Y%d", t, t)
+	f.p("\tVPMADDWD %s, Y%d, Y%d", d.ones, t, t)
 	f.p("\tVPADDD Y%d, Y%d, Y%d", t, sum, sum)
 }
 
 // split turns bytes with zero 128 into numbers with signs and magnitudes.
-func (d *dots) split(f *file, w, magnitude int) {
-	if d.signed {
-		f.p("\tVPXOR signs<>(SB), Y%d, Y%d", w, w)
-		f.p("\tVPABSB Y%d, Y%d", w, magnitude)
-	}
-}
 
 // start sets the two sums of a row: the kinds that know the sign of weights need no correction for their zero.
 func (d *dots) start(f *file, init string, s0, s1 int) {
@@ -549,7 +551,7 @@ func dotVNNIKernel(f *file, name string, block int, min bool, rows int) {
 // from memory where it sees several streams.
 //
 //	SI packed panel   AX a, R8 stride   BX meta   R15 blocks of 32 to go   R11 three times CX
-//	supers: R14 the super-block, R13 scales of sub-blocks, R12 units to go
+//	supers: R14 the super-block, or its scales in float32 on the stack, R13 scales of sub-blocks, R12 units to go
 //	Y0-Y3 sums   Y4-Y7 float32 sums   Y8 weights   Y9 magnitudes, or weights   Y10 activations   Y11 Y12 scratch   Y13 Y14 masks, table
 //	four panels: Y0 Y1 sums   Y2-Y7 Y12 Y15 float32 sums
 type fused256 struct {
@@ -641,13 +643,23 @@ func (k *fused256) each(off, aOff, first, b int) {
 	for r := 0; r < k.rows; r++ {
 		k.d.start(k.file, k.m(first+b, 1, r), 2*r, 2*r+1)
 	}
+	activations := [2]int{10, 12}
 	for g := 0; g < k.block/4; g++ {
+		for r := range k.rows {
+			k.p("\tVPBROADCASTD %s, Y%d", row(aOff+b*k.block+4*g, "AX", r, "R8", "", ""), activations[r])
+		}
 		for v := 0; v < 2; v++ {
-			k.s.group(k.file, off, b*k.block/4+g, v, 8, 11, 13, 14)
-			k.d.split(k.file, 8, 9)
+			at := b*k.block/4 + g
+			if k.d.signed && k.spread == "U8" {
+				k.p("\tVPXOR %s, Y13, Y8", k.bits(off+64*at+32*v))
+			} else {
+				k.s.group(k.file, off, at, v, 8, 11, 13, 14)
+			}
+			if k.d.signed {
+				k.p("\tVPABSB Y8, Y9")
+			}
 			for r := 0; r < k.rows; r++ {
-				k.p("\tVPBROADCASTD %s, Y10", row(aOff+b*k.block+4*g, "AX", r, "R8", "", ""))
-				k.d.dot(k.file, 8, 9, 10, 2*r+v, 11)
+				k.d.dot(k.file, 8, 9, activations[r], 2*r+v, 11)
 			}
 		}
 	}
@@ -738,12 +750,17 @@ func (k *fused256) sums(label string, load bool) {
 }
 
 func fused256Kernel(f *file, name string, m form, rows, panels int, vnni bool) {
-	k := &fused256{f, m, spreads256[m.spread], dots{vnni, !vnni && (m.spread == "U8" || m.spread == "Table")}, rows, panels}
+	k := &fused256{f, m, spreads256[m.spread], dots{vnni, !vnni && (m.spread == "U8" || m.spread == "Table"), "ones<>(SB)"}, rows, panels}
 	what := "a panel"
 	if panels > 1 {
 		what = fmt.Sprintf("%d panels", panels)
 	}
-	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against %s of %s.", rows, what, m.name))
+	// Blocks of 16 need a scale so often that those of super-blocks are widened once, to the stack; those of 32, which have minimums too, lose by it.
+	widened := 0
+	if m.super && !m.min {
+		widened = 64 * panels
+	}
+	f.textFrame(name, "p *dotArgs", 8, widened, fmt.Sprintf("computes %d rows against %s of %s.", rows, what, m.name))
 	f.p("\tMOVQ p+0(FP), DI")
 	f.p("\tCMPQ %d(DI), $0", argAcc)
 	f.p("\tJEQ fresh")
@@ -758,6 +775,16 @@ func fused256Kernel(f *file, name string, m form, rows, panels int, vnni bool) {
 	f.p("start:")
 	f.p("\tMOVQ %d(DI), DX", argTable)
 	k.s.setup(f, 13, 14)
+	if k.d.signed {
+		// What has 128 as its zero gets signs.
+		if m.spread == "U8" {
+			f.p("\tVMOVDQU signs<>(SB), Y13")
+			f.p("\tVMOVDQU ones<>(SB), Y14")
+			k.d.ones = "Y14"
+		} else {
+			f.p("\tVPXOR signs<>(SB), Y14, Y14")
+		}
+	}
 	if panels > 1 {
 		f.p("\tMOVQ %d(DI), CX", argWPanel)
 		f.p("\tLEAQ (CX)(CX*2), R11")
@@ -787,15 +814,31 @@ func fused256Kernel(f *file, name string, m form, rows, panels int, vnni bool) {
 		header = (header + 63) / 64 * 64
 		sub := func(d, at int) func(b, v, y int) {
 			return func(b, v, y int) {
-				f.p("\tVCVTPH2PS %s, Y9", f.of(d+16*v, "R14"))
+				if widened == 0 {
+					f.p("\tVCVTPH2PS %s, Y9", f.of(d+16*v, "R14"))
+				}
 				f.p("\tVPMOVSXBD %s, Y%d", f.of(at+16*b+8*v, "R13"), y)
 				f.p("\tVCVTDQ2PS Y%d, Y%d", y, y)
-				f.p("\tVMULPS Y9, Y%d, Y%d", y, y)
+				if widened > 0 {
+					f.p("\tVMULPS %d(SP), Y%d, Y%d", 64*k.panel+32*v, y, y)
+				} else {
+					f.p("\tVMULPS Y9, Y%d, Y%d", y, y)
+				}
 			}
 		}
 		f.p("super:")
 		k.prefetch(header)
-		f.p("\tMOVQ SI, R14")
+		if widened > 0 {
+			for k.panel = range panels {
+				for v := range 2 {
+					f.p("\tVCVTPH2PS %s, Y9", f.bits(16*v))
+					f.p("\tVMOVUPS Y9, %d(SP)", 64*k.panel+32*v)
+				}
+			}
+			k.panel = 0
+		} else {
+			f.p("\tMOVQ SI, R14")
+		}
 		f.p("\tLEAQ %d(SI), R13", sc)
 		f.p("\tADDQ $%d, SI", header)
 		f.p("\tMOVQ $8, R12")
