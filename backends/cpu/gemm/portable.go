@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"math"
+	"math/bits"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
@@ -38,6 +39,9 @@ func twin(h int, a, b format) func(*kargs) {
 	case a == aBF16:
 		return twinMatBF16(h, b)
 	}
+	if a == aS8 && b.flip() != 0 && bits.UintSize == 64 {
+		return twinPairs(h, b)
+	}
 	return twinInt(h, a, b, 1)
 }
 
@@ -69,50 +73,36 @@ func twinF32(h, nr int) func(*kargs) {
 			if p.panels == 1 {
 				cols = p.tail
 			}
-			for i := range h {
-				a0 := unsafe.Add(p.a, i*p.ars)
-				c0 := unsafe.Add(p.c, i*p.ldc)
-				j := 0
-				for ; j+4 <= cols; j += 4 {
-					// Four columns at a time keep their sums in registers.
-					c := (*[4]float32)(unsafe.Add(c0, j*4))
-					var s0, s1, s2, s3 float32
-					if p.acc != 0 {
-						s0, s1, s2, s3 = c[0], c[1], c[2], c[3]
-					}
-					a, b := a0, unsafe.Add(p.b, j*4)
-					for t := 0; t < p.k; t++ {
-						x := *(*float32)(a)
-						y := (*[4]float32)(b)
-						s0 = fma.F32(x, y[0], s0)
-						s1 = fma.F32(x, y[1], s1)
-						s2 = fma.F32(x, y[2], s2)
-						s3 = fma.F32(x, y[3], s3)
-						if t+1 < p.k {
-							a, b = unsafe.Add(a, p.acs), unsafe.Add(b, p.bks)
-						}
-					}
-					c[0], c[1], c[2], c[3] = s0, s1, s2, s3
-				}
-				for ; j < cols; j++ {
-					c := (*float32)(unsafe.Add(c0, j*4))
-					var s float32
-					if p.acc != 0 {
-						s = *c
-					}
-					a, b := a0, unsafe.Add(p.b, j*4)
-					for t := 0; t < p.k; t++ {
-						s = fma.F32(*(*float32)(a), *(*float32)(b), s)
-						if t+1 < p.k {
-							a, b = unsafe.Add(a, p.acs), unsafe.Add(b, p.bks)
-						}
-					}
-					*c = s
-				}
-			}
+			p.panelF32(h, cols, p.a, p.b, p.bks, p.k, p.acc != 0)
 			if p.panels > 1 {
 				p.b, p.c = unsafe.Add(p.b, p.bps), unsafe.Add(p.c, nr*4)
 			}
+		}
+	}
+}
+
+// panelF32 adds the products of steps of A with rows of B, bks bytes apart, to C, or to zero.
+func (p *kargs) panelF32(h, cols int, a, b unsafe.Pointer, bks, steps int, acc bool) {
+	for i := range h {
+		a, c0 := unsafe.Add(a, i*p.ars), unsafe.Add(p.c, i*p.ldc)
+		j := 0
+		for ; j+4 <= cols; j += 4 {
+			c := (*[4]float32)(unsafe.Add(c0, j*4))
+			if !acc {
+				clear(c[:])
+			}
+			fma.Chain4(c, a, unsafe.Add(b, j*4), p.acs, bks, steps)
+		}
+		for ; j < cols; j++ {
+			c := (*float32)(unsafe.Add(c0, j*4))
+			var s float32
+			if acc {
+				s = *c
+			}
+			for t := range steps {
+				s = fma.F32(*(*float32)(unsafe.Add(a, t*p.acs)), *(*float32)(unsafe.Add(b, t*bks+j*4)), s)
+			}
+			*c = s
 		}
 	}
 }
@@ -136,25 +126,37 @@ func (p *kargs) eachElement(h, nr, colBytes int, f func(a, b, c unsafe.Pointer, 
 	}
 }
 
-// twinHalf multiplies f32 by bf16 or f16.
+// twinHalf multiplies f32 by bf16 or f16, which it widens some steps at a time.
 func twinHalf(h int, b format) func(*kargs) {
-	widen := fromBF16
-	if b.elem == F16 {
-		widen = fromF16
-	}
 	return func(p *kargs) {
-		p.eachElement(h, b.nr, b.kr*2, func(pa, pb, pc unsafe.Pointer, _, _ int) {
-			var s float32
-			if p.acc != 0 {
-				s = *(*float32)(pc)
+		var f [1024]float32
+		most := len(f) / b.nr // steps at once
+		for ; p.panels > 0; p.panels-- {
+			cols := b.nr
+			if p.panels == 1 {
+				cols = p.tail
 			}
-			for t := range p.k {
-				x := *(*float32)(unsafe.Add(pa, t*p.acs))
-				y := widen(*(*uint16)(unsafe.Add(pb, t/b.kr*p.bks+t%b.kr*2)))
-				s = fma.F32(x, y, s)
+			for t0 := 0; t0 == 0 || t0 < p.k; t0 += most {
+				steps := min(most, p.k-t0)
+				for t := range steps {
+					row := f[t*b.nr:][:cols]
+					from := unsafe.Add(p.b, (t0+t)/b.kr*p.bks+(t0+t)%b.kr*2)
+					if b.elem == F16 {
+						for j := range row {
+							row[j] = fromF16(*(*uint16)(unsafe.Add(from, j*b.kr*2)))
+						}
+					} else {
+						for j := range row {
+							row[j] = fromBF16(*(*uint16)(unsafe.Add(from, j*b.kr*2)))
+						}
+					}
+				}
+				p.panelF32(h, cols, unsafe.Add(p.a, t0*p.acs), unsafe.Pointer(&f), b.nr*4, steps, p.acc != 0 || t0 > 0)
 			}
-			*(*float32)(pc) = s
-		})
+			if p.panels > 1 {
+				p.advance(1, b.nr)
+			}
+		}
 	}
 }
 
@@ -238,6 +240,77 @@ func addOdd(a, b float32) float32 {
 		f = math.Float32frombits(u | 1)
 	}
 	return flush(f)
+}
+
+// twinPairs multiplies s8 by u8, two columns by one multiplication of 64 bits. The lower column's sum of some steps fits 32 bits, so that
+// what it carried into the upper one is known.
+func twinPairs(h int, b format) func(*kargs) {
+	const most, wide = 8, 32 // steps of four k and columns at once
+	return func(p *kargs) {
+		var pairs [most * 4 * wide / 2]uint64
+		for ; p.panels > 0; p.panels-- {
+			cols := b.nr
+			if p.panels == 1 {
+				cols = p.tail
+			}
+			for i := range h {
+				for j := range cols {
+					c := (*int32)(unsafe.Add(p.c, i*p.ldc+j*4))
+					if p.acc == 0 {
+						*c = 0
+					}
+					if p.rows != nil {
+						*c += *(*int32)(unsafe.Add(p.rows, i*4))
+					}
+					if p.fold != 0 {
+						*c += int32(p.fold) * *(*int32)(unsafe.Add(p.comp, j*4))
+					}
+				}
+			}
+			half := (cols + 1) / 2
+			for t0 := 0; t0 < p.k; t0 += most {
+				steps := min(most, p.k-t0)
+				for t := range steps {
+					from := unsafe.Add(p.b, (t0+t)*p.bks)
+					for j := range cols / 2 {
+						x, y := (*[4]uint8)(unsafe.Add(from, j*8)), (*[4]uint8)(unsafe.Add(from, j*8+4))
+						to := (*[4]uint64)(pairs[(j*most+t)*4:])
+						to[0], to[1], to[2], to[3] = uint64(x[0])|uint64(y[0])<<32, uint64(x[1])|uint64(y[1])<<32, uint64(x[2])|uint64(y[2])<<32, uint64(x[3])|uint64(y[3])<<32
+					}
+					if cols%2 != 0 {
+						x, to := (*[4]uint8)(unsafe.Add(from, cols/2*8)), (*[4]uint64)(pairs[(cols/2*most+t)*4:])
+						to[0], to[1], to[2], to[3] = uint64(x[0]), uint64(x[1]), uint64(x[2]), uint64(x[3])
+					}
+				}
+				for i := range h {
+					a, c := unsafe.Add(p.a, i*p.ars+t0*p.acs), unsafe.Add(p.c, i*p.ldc)
+					for j := range half {
+						s := dotPairs(a, p.acs, pairs[j*most*4:][:steps*4])
+						lo := int32(s)
+						*(*int32)(unsafe.Add(c, j*8)) += lo
+						if 2*j+1 < cols {
+							*(*int32)(unsafe.Add(c, j*8+4)) += int32((s - int64(lo)) >> 32)
+						}
+					}
+				}
+			}
+			if p.panels > 1 {
+				p.advance(1, b.nr)
+			}
+		}
+	}
+}
+
+// dotPairs multiplies groups of four signed bytes, step bytes apart, by pairs of numbers.
+func dotPairs(a unsafe.Pointer, step int, pairs []uint64) int64 {
+	var s0, s1 uint64
+	for at := 0; len(pairs) >= 4; at += step {
+		x := (*[4]int8)(unsafe.Add(a, at))
+		s0 += uint64(x[0])*pairs[0] + uint64(x[1])*pairs[1]
+		s1 += uint64(x[2])*pairs[2] + uint64(x[3])*pairs[3]
+		pairs = pairs[4:]
+	}
+	return int64(s0 + s1)
 }
 
 // twinTiles multiplies pairs as TDPBF16PS does: the products of the even and of the odd elements of the steps of a tile are two chains of
