@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -234,10 +235,34 @@ func TestAddBytes(t *testing.T) {
 			}
 			require.NoError(t, toBytes{y}.Reference([]tensor.Tensor{want}, []tensor.Tensor{sum}))
 			require.Equal(t, want.Raw(), out.Raw())
+			clear(out.Raw())
+			for from, to := 0, 0; from < len(want.Raw()); from = to { // pieces of every length
+				to = min(from+1+rng.IntN(40), len(want.Raw()))
+				op.Range([]tensor.Tensor{out}, []tensor.Tensor{ta, tb}, from, to)
+				require.Equal(t, want.Raw()[:to], out.Raw()[:to])
+				require.Zero(t, slices.Max(append(out.Raw()[to:], 0)))
+			}
 		}
 	}
 	_, err := newAddBytes(step{1, 0, tensor.U8}, step{1, 0, tensor.U8}, step{1, 0, tensor.U8}, false).Infer([]tensor.Spec{tensor.MakeSpec(tensor.U8, 2), tensor.MakeSpec(tensor.U8, 3)})
 	require.ErrorContains(t, err, "input 1 is u8[3], u8[2] is right")
+}
+
+func BenchmarkAddBytes(b *testing.B) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	s := step{0.05, 0, tensor.U8}
+	op := newAddBytes(s, s, s, true)
+	in := []tensor.Tensor{tensor.New(tensor.U8, 256, 3136), tensor.New(tensor.U8, 256, 3136)}
+	for _, x := range in {
+		for i := range x.Raw() {
+			x.Raw()[i] = byte(min(max(rng.NormFloat64()*30+60, 0), 255))
+		}
+	}
+	out := []tensor.Tensor{tensor.New(tensor.U8, 256, 3136)}
+	b.SetBytes(int64(len(out[0].Raw())))
+	for b.Loop() {
+		op.Range(out, in, 0, len(out[0].Raw()))
+	}
 }
 
 // What integers cannot stand for stays in floats.
