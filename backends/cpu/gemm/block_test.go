@@ -103,3 +103,37 @@ func TestBlockByPanel(t *testing.T) {
 		}
 	}
 }
+
+// Chunks for one block of all rows are as long as half of L2 allows, and what lay decides fits the memory that it asks for.
+func TestBlockByPanelOnce(t *testing.T) {
+	k := &kernel{mr: 6, b: format{F32, 16, 1}}
+	base, err := knobTable.Get()
+	require.NoError(t, err)
+	in := cpuinfo.Info{L1D: 32 << 10, L2: 512 << 10}
+	for _, c := range []struct{ rows, steps, kc int }{{60, 4096, 1024}, {126, 4096, 512}, {240, 4096, 256}, {126, 500, 500}, {6000, 4096, 128}} {
+		bl := blockByPanel(&in, base, k, 6, c.rows/6, c.steps, 50, 1, true)
+		require.Equal(t, blocking{kc: c.kc, mc: c.rows / 6, nc: 50, unit: 1}, bl, "%+v", c)
+	}
+	require.Equal(t, 2*base.kcMax, blockByPanel(&in, base, k, 6, 400, 2048, 50, 1, false).kc)
+	if avx2 := find(cpuinfo.AVX2, aF32, format{F32, 0, 1}); avx2 == nil || avx2.rowsDown == nil {
+		t.Skip("no kernel of this processor goes by panels")
+	}
+	for _, percent := range []int{1, 13, 40} {
+		for _, localRows := range []int{0, 512, 1 << 20} {
+			kn := *base
+			kn.aPercent, kn.bLocalRows = percent, localRows
+			for _, m := range []int{60, 130, 520, 2000} {
+				for _, depth := range []int{128, 130, 400, 1100} {
+					x := call{a: Of(make([]float32, m*depth), m, depth), b: Of(make([]float32, depth*100), depth, 100), c: Of(make([]float32, m*100), m, 100)}
+					var p product
+					require.NoError(t, p.set(&x, &Options{Threads: 1}, cpuinfo.AVX2, &kn, false))
+					require.False(t, p.lay(&in).bad)
+					if p.byPanel && p.copyA {
+						bl := blockByPanel(&in, &kn, p.kern, p.height, ceilDiv(p.m, p.height), p.k, ceilDiv(p.n, 16), 1, p.localB)
+						require.LessOrEqual(t, min(bl.mc*p.height, p.m)*rowPitch(bl.kc*4), p.stripBytes, "%d rows, %d steps, %+v", m, depth, bl)
+					}
+				}
+			}
+		}
+	}
+}

@@ -6,17 +6,21 @@ import (
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
-// With 16 registers a tile has six rows, and a strip of A that stays in L1 asks for a vector of B from L2 in every third multiply-add. Products
-// of many rows then go the other way round: a panel of B stays in L1 while all strips of a block of A, which L2 holds, pass by it, which
-// takes a third of the bandwidth of L2. Chunks of k are shorter, for the panel to fit, and C, which no cache holds, is asked for a tile ahead.
+// With 16 registers a tile has six rows, and a chunk of B in L2 would come to L1 again for every six rows of each block. Products of many rows then go
+// the other way round: all strips of a block of A, which L2 holds, pass by one panel of B before the next one comes from beyond L2. The strip and the
+// panel of a tile come from L2 as fast as they are used, L1 need not hold either; but C, of which no cache near holds a block, comes and goes with each
+// chunk of k and makes a tile wait, so chunks are long. The next tile of C is asked for ahead.
 //
-//	L1 holds a panel of a chunk of B, kc x nr.
+//	L2 holds a panel of a chunk of B, kc x nr, and the next one.
 //	L2 holds a block of A, mc strips x kc; where its rows would meet in few sets, or need widening, it is a copy.
 
 // blockByPanel decides that blocking: kc and mc as above, nc panels of a job. With once, a worker packs a chunk of B just before it is used,
 // and all strips are one block.
 func blockByPanel(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, once bool) blocking {
-	kc := min(max(in.L1D*kn.panelPercent/100/(4*k.b.nr), kn.kcMin), kn.kcMax)
+	kc := min(max(in.L2/100*kn.panelPercent/(4*k.b.nr), kn.kcMin), 2*kn.kcMax)
+	if once {
+		kc = min(kc, max(onceSteps(in, h*strips), kn.kcMin))
+	}
 	kc = evenChunk(steps, kc)
 	mc := max(in.L2/100*kn.aPercent/(4*h*max(kc, 64)), 1)
 	if once {
@@ -28,6 +32,10 @@ func blockByPanel(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, pane
 	mc, nc := share(strips, panels, mc, panels, strips*panels, workers, kn.jobsPerWorker)
 	return blocking{kc, mc, nc, 1}
 }
+
+// onceSteps returns the steps of a chunk with which a block of all rows takes half of L2: the chunk of B that is packed for it comes once, and what
+// it is packed from does not stay.
+func onceSteps(in *cpuinfo.Info, rows int) int { return in.L2 / 2 / (4 * rows) &^ 15 }
 
 // aBlockBytes is the size of the copy of a block of A: rows are at most two lines longer than their steps, which count as 64 or more, or the
 // block is a single one.
@@ -46,8 +54,8 @@ func (p *product) chooseOrder(in *cpuinfo.Info) {
 	}
 	p.byPanel = true
 	bl := blockByPanel(in, p.kn, p.kern, p.height, ceilDiv(p.m, p.height), p.k, ceilDiv(p.n, nr), 1, p.localB)
-	if p.localB && p.m*rowPitch(bl.kc*4) > in.L2/100*2*p.kn.aPercent {
-		// Not one block, even if its place for the next one is used: blocks share what is packed.
+	if p.localB && (bl.kc < min(p.k, p.kn.kcMax/2) || p.m*rowPitch(bl.kc*4) > min(in.L2/4*3, aBlockBytes(in, p.kn, p.kern.mr))) {
+		// Not one block, or one of short chunks: several blocks share what is packed.
 		p.packB, p.localB = true, false
 		bl = blockByPanel(in, p.kn, p.kern, p.height, ceilDiv(p.m, p.height), p.k, ceilDiv(p.n, nr), 1, false)
 	}

@@ -15,7 +15,7 @@ func TestByPanel(t *testing.T) {
 	require.NoError(t, err)
 	always, err := NewKnobs(map[string]int{"panel-strips": 1})
 	require.NoError(t, err)
-	small, err := NewKnobs(map[string]int{"panel-strips": 2, "a-percent": 1, "panel-percent": 5, "kc-min": 16, "b-local-rows": 0})
+	small, err := NewKnobs(map[string]int{"panel-strips": 2, "a-percent": 1, "panel-percent": 1, "kc-min": 16, "b-local-rows": 0})
 	require.NoError(t, err)
 	for _, s := range [][3]int{{48, 64, 128}, {61, 79, 131}, {100, 200, 300}, {257, 129, 700}, {130, 1024, 1024}, {600, 96, 333}} {
 		m, n, k := s[0], s[1], s[2]
