@@ -12,7 +12,7 @@ import (
 
 // Sums of narrow integers are exact where weights and activations are as large as they can be, with one sign and with others.
 func TestLargestSums(t *testing.T) {
-	const n, m, k = 20, 15, 512
+	const n, m, k = 20, 31, 512
 	for _, d := range types() {
 		size := k / d.Block() * d.Size()
 		data := make([]byte, n*size)
@@ -45,7 +45,7 @@ func TestLargestSums(t *testing.T) {
 		want := make([]float32, m*n)
 		p.mulWith(t, &portable, &Run{A: a, LDA: k, C: want, LDC: n, M: m})
 		for name, impl := range implementations() {
-			for _, rows := range []int{1, 2, m} {
+			for _, rows := range []int{1, 2, 15, m} {
 				c := make([]float32, rows*n)
 				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: rows})
 				for i := range c {

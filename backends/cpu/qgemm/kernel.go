@@ -20,6 +20,9 @@ const (
 	manySlots = 16
 )
 
+// tileHeight is the number of rows of a group of tiles.
+const tileHeight = manySlots
+
 // metaStep returns the bytes of a block's meta.
 func metaStep(slots int) int { return 3 * 4 * slots }
 
@@ -47,9 +50,9 @@ type dotArgs struct {
 	mask      uint64
 	table     *[16]byte
 	groups    int            // of rows (tiles)
-	rows      int            // of the last group (tiles)
+	rows      int            // of each group (tiles)
 	panels    int            // (tiles)
-	buf       unsafe.Pointer // 2 KiB (tiles)
+	buf       unsafe.Pointer // tileBuf bytes
 	cPanel    int            // bytes between columns of panels (streams)
 }
 
@@ -69,14 +72,15 @@ type kernels struct {
 	// dot takes rows (1 to maxRows) of one group of many slots and panels (1 to panels[rows]), whose bytes have been spread.
 	dot    func(p *dotArgs, f *format, rows, panels int)
 	panels [maxRows + 1]int // that dot takes at once for a number of rows
-	height int              // rows of a group: what a number of strips of dot cover, or a tile
+	height int              // rows of a group of dot: what a number of its strips cover
 	// fused, where it is not nil, returns the kernel for up to few rows against one panel whose bits are packed.
 	few   int
 	fused func(f *format, rows int) func(*dotArgs)
 	// streams, where it is not nil, returns the kernel for one row against fourStreams whole panels whose bits are packed: a processor may
 	// fetch more from memory where it sees several streams.
 	streams func(f *format) func(*dotArgs)
-	// tiles, where it is not nil, replaces dot: groups of rows against panels, whose bytes have been spread less the format's zero.
+	// tiles, where it is not nil, replaces dot and fused for many rows: groups of tileHeight rows, or a lower one, against panels, whose bytes
+	// have been spread less the format's zero.
 	tiles func(p *dotArgs, f *format)
 	// signed says that dot and fused take bytes as signed: those of formats whose zero is 128 are spread less 128, and the integer sums of
 	// their rows start from 0.

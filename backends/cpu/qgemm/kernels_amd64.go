@@ -17,6 +17,9 @@ import (
 func archKernels() []*kernels {
 	var list []*kernels
 	info := cpuinfo.Get()
+	if info.Features.AMXInt8 && info.Features.AVX512VNNI {
+		list = append(list, &amx)
+	}
 	if info.Features.AVX512VNNI {
 		list = append(list, &avx512)
 	}

@@ -12,6 +12,7 @@ type knobs struct {
 	chunkDot   int
 	chunkTiles int
 	tileRows   int
+	tilesFrom  int
 	quantJob   int
 }
 
@@ -24,6 +25,8 @@ var knobTable = knob.NewTable("backends/cpu/qgemm", (*knobs).check,
 		"elements of k, a multiple of 256, that are spread at once for tiles: four panels of 8 KiB stay in L1 beside the rows of A that they meet"),
 	knob.Int(func(k *knobs) *int { return &k.tileRows }, "TESSERA_Q_TILE_ROWS", 1024, 16, 4096,
 		"rows of one call for tiles at most, because a call cannot be interrupted: 1,024 rows take about 40 microseconds"),
+	knob.Int(func(k *knobs) *int { return &k.tilesFrom }, "TESSERA_Q_TILES_FROM", 16, 1, 1<<30,
+		"rows of A from which processors with tiles multiply block formats by them: with fewer, what it takes to read weights and to spread their bits to memory leaves them little to gain (counted, not measured)"),
 	knob.Int(func(k *knobs) *int { return &k.quantJob }, "TESSERA_Q_QUANT_JOB", 16384, 256, 1<<30,
 		"elements of A that a job rounds to 8 bits at least: some microseconds of work"),
 )

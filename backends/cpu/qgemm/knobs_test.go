@@ -32,7 +32,7 @@ func TestKnobs(t *testing.T) {
 	for _, rows := range []int{3, m} {
 		want := product(rows, nil)
 		for _, values := range []map[string]int{
-			{"q-few-rows": 0}, {"q-chunk-dot": 256, "q-chunk-tiles": 256}, {"q-chunk-dot": 65536, "q-chunk-tiles": 65536}, {"q-tile-rows": 16}, {"q-quant-job": 256},
+			{"q-few-rows": 0}, {"q-chunk-dot": 256, "q-chunk-tiles": 256}, {"q-chunk-dot": 65536, "q-chunk-tiles": 65536}, {"q-tile-rows": 16}, {"q-tiles-from": 1}, {"q-tiles-from": 64}, {"q-quant-job": 256},
 		} {
 			got := product(rows, values)
 			for i := range want {
@@ -40,7 +40,7 @@ func TestKnobs(t *testing.T) {
 			}
 		}
 	}
-	for _, values := range []map[string]int{{"q-few-rows": 33}, {"q-chunk-dot": 300}, {"kc-max": 512}} {
+	for _, values := range []map[string]int{{"q-few-rows": 33}, {"q-tiles-from": 0}, {"q-chunk-dot": 300}, {"kc-max": 512}} {
 		_, err := NewKnobs(values)
 		require.Error(t, err, "%v", values)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +17,7 @@ import (
 // Each level of the processor runs its own kernels when a product asks for it, and allocates nothing.
 func TestPinnedLevels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
-	const m, n, k = 7, 40, 512
+	const few, m, n, k = 7, 21, 40, 512
 	data, rowBytes, _ := weights(t, rng, tensor.Q5_K, n, k)
 	p, err := Pack(tensor.Q5_K, data, rowBytes, n, k, nil)
 	require.NoError(t, err)
@@ -25,18 +26,46 @@ func TestPinnedLevels(t *testing.T) {
 	for _, level := range []struct {
 		isa  cpuinfo.ISA
 		name string
-	}{{cpuinfo.Portable, "portable"}, {cpuinfo.AVX2, "avx2"}, {cpuinfo.AVXVNNI, "avxvnni"}, {cpuinfo.AVX512, "avx512_vnni"}} {
-		if !cpuinfo.Get().Has(level.isa) || level.isa == cpuinfo.AVX512 && !cpuinfo.Get().Features.AVX512VNNI {
+	}{{cpuinfo.Portable, "portable"}, {cpuinfo.AVX2, "avx2"}, {cpuinfo.AVXVNNI, "avxvnni"}, {cpuinfo.AVX512, "avx512_vnni"}, {cpuinfo.AMX, "amx_int8"}} {
+		info := cpuinfo.Get()
+		if !info.Has(level.isa) || level.isa >= cpuinfo.AVX512 && !info.Features.AVX512VNNI || level.isa == cpuinfo.AMX && !info.Features.AMXInt8 {
 			continue
 		}
 		require.Equal(t, level.name, Kernel(level.isa))
-		clear(c)
-		r := &Run{A: a, LDA: k, C: c, LDC: n, M: m, ISA: level.isa}
-		require.NoError(t, p.Mul(context.Background(), r))
-		if want == nil {
-			want = append(want, c...)
+		for _, rows := range []int{m, few} {
+			clear(c)
+			r := &Run{A: a, LDA: k, C: c, LDC: n, M: rows, ISA: level.isa}
+			require.NoError(t, p.Mul(context.Background(), r))
+			if want == nil {
+				want = append(want, c...)
+			}
+			require.Equal(t, want[:rows*n], c[:rows*n], level.name)
+			require.Zero(t, testing.AllocsPerRun(5, func() { _ = p.Mul(context.Background(), r) }), level.name)
 		}
-		require.Equal(t, want, c, level.name)
-		require.Zero(t, testing.AllocsPerRun(5, func() { _ = p.Mul(context.Background(), r) }), level.name)
+	}
+}
+
+// Kernels of tiles leave their arguments as they were: pointers to where memory of the product ends would keep memory of others, or what is
+// no object, alive.
+func TestTilesLeaveTheirArguments(t *testing.T) {
+	if !cpuinfo.Get().Features.AMXInt8 || !cpuinfo.Get().Features.AVX512VNNI {
+		t.Skip("no tiles of bytes here")
+	}
+	for _, d := range []tensor.DType{tensor.Q8_0, tensor.Q4_1, tensor.Q6_K, tensor.Q2_K} {
+		for rows := 1; rows <= tileHeight; rows++ {
+			const k, groups, panels = 96, 2, 2
+			f := formats[d]
+			blocks := k / f.block
+			a, w := make([]byte, groups*rows*k), make([]byte, panels*k*nr)
+			metas, scale := make([]byte, groups*blocks*metaStep(manySlots)), make([]byte, panels*blocks*f.scaleStep())
+			c, buf := make([]float32, groups*rows*panels*nr), make([]byte, tileBuf)
+			p := dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), metaGroup: len(metas) / groups, w: unsafe.Pointer(&w[0]),
+				wPanel: k * nr, scale: unsafe.Pointer(&scale[0]), scaleSize: len(scale) / panels, c: unsafe.Pointer(&c[0]), ldc: 4 * panels * nr,
+				blocks: blocks, mask: 1<<32 - 1, groups: groups, rows: rows, panels: panels, buf: unsafe.Pointer(&buf[0])}
+			before := p
+			tilesAMX(&p, f)
+			require.Equal(t, before, p, "%v, %d rows", d, rows)
+			require.Equal(t, make([]float32, len(c)), c) // of zeros
+		}
 	}
 }

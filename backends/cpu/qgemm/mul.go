@@ -121,6 +121,7 @@ type work struct {
 	fused     [2]func(*dotArgs) // the kernels for few rows: of passes over a panel with height rows, and of the last; or nil
 	streams   func(*dotArgs)    // the kernel for one row and four panels; or nil
 	blocks    int               // of a row
+	tiled     bool              // tiles take the rows
 	size      int               // bytes of a quantized element and of a spread one: 1, or 2 where they are wide
 	stride    int               // bytes between quantized rows
 	slots     int               // of a group of rows
@@ -230,7 +231,8 @@ func (w *work) cut() (bytes [3]int) {
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
 	w.fused, w.size = [2]func(*dotArgs){}, 1
-	if w.k.fused != nil && r.M <= min(w.kn.fewRows, fewPasses*w.k.few) {
+	w.tiled = w.k.tiles != nil && r.M >= w.kn.tilesFrom
+	if w.k.fused != nil && !w.tiled && r.M <= min(w.kn.fewRows, fewPasses*w.k.few) {
 		passes := (r.M + w.k.few - 1) / w.k.few
 		w.height = (r.M + passes - 1) / passes
 		w.fused = [2]func(*dotArgs){w.k.fused(f, w.height), w.k.fused(f, r.M-w.height*(passes-1))}
@@ -242,10 +244,15 @@ func (w *work) cut() (bytes [3]int) {
 			w.streams = w.k.streams(f)
 		}
 		w.divide()
-	case w.k.tiles != nil:
-		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.group, w.kn.chunkTiles
+	case w.tiled:
+		workers := par.Workers(r.Threads, p.panels)
+		for workers > 1 && w.group > 1 && p.panels < tileJobs*w.group*workers {
+			w.group /= 2
+		}
+		w.jobs = (p.panels + w.group - 1) / w.group
+		w.slots, w.height, w.together, w.chunk = manySlots, tileHeight, w.group, w.kn.chunkTiles
 	default:
-		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[tile(r.M)], w.kn.chunkDot
+		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[strip(r.M)], w.kn.chunkDot
 	}
 	if w.fused[0] == nil && w.k.wide != nil && w.k.wide(f) {
 		w.size = 2
@@ -272,6 +279,9 @@ func (w *work) cut() (bytes [3]int) {
 	}
 	return [3]int{rows * w.stride, rows / w.height * w.blocks * metaStep(w.slots), workers * w.perWorker} // tiles read whole groups of rows
 }
+
+// tileJobs is the jobs of a worker that are worth more than panels that share the rows of A in the first-level cache.
+const tileJobs = 4
 
 // fewBytes is the least that a job of few rows reads: some microseconds' worth.
 const fewBytes = 32 << 10
@@ -304,8 +314,8 @@ func (w *work) divide() {
 	w.jobs = (p.panels + w.group - 1) / w.group
 }
 
-// tileBuf is the size of two tiles of sums.
-const tileBuf = 2 * 16 * 4 * nr
+// tileBuf is the size of four tiles of sums: two that are written, two that are read.
+const tileBuf = 4 * tileHeight * 4 * nr
 
 // meta returns where row i and block b have their numbers.
 func (w *work) meta(i, b int) unsafe.Pointer {
@@ -402,7 +412,7 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 				args.acc = 1
 			}
 			less := uint8(0)
-			if w.k.tiles != nil || w.k.signed && f.zero == 128 {
+			if w.tiled || w.k.signed && f.zero == 128 {
 				less = uint8(f.zero)
 			}
 			for i := range n {
@@ -410,7 +420,7 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 				w.k.spread(unsafe.Add(args.w, i*args.wPanel), unsafe.Add(group, p.g.header), f, chunk/unit, p.g.units, p.g.group, less)
 				w.scales(unsafe.Add(args.scale, i*args.scaleSize), group, blocks)
 			}
-			if w.k.tiles != nil {
+			if w.tiled {
 				w.tiles(args, (first+v)*nr, n, k0)
 			} else {
 				w.strips(args, (first+v)*nr, n, k0)
@@ -423,7 +433,7 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 func (w *work) strips(args *dotArgs, col, panels, k0 int) {
 	r, f := w.r, w.p.g.f
 	for i := 0; i < r.M; {
-		rows := tile(min(r.M-i, w.height-i%w.height))
+		rows := strip(min(r.M-i, w.height-i%w.height))
 		args.a = unsafe.Pointer(&w.q[i*w.stride+k0*w.size])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
@@ -483,9 +493,9 @@ func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	}
 }
 
-// tile returns how many of the remaining rows the next tile takes: 6, but near the end two tiles of even height instead of a
+// strip returns how many of the remaining rows the next strip takes: 6, but near the end two strips of even height instead of a
 // tall and a flat one.
-func tile(left int) int {
+func strip(left int) int {
 	switch {
 	case left >= 12 || left <= maxRows:
 		return min(left, maxRows)

@@ -28,7 +28,7 @@ func types() []tensor.DType {
 }
 
 func implementations() map[string]*kernels {
-	m := map[string]*kernels{"portable": &portable}
+	m := map[string]*kernels{"portable": &portable, "tiles_go": tilesGoKernels}
 	for _, k := range archKernels() {
 		m[k.name] = k
 	}
@@ -62,8 +62,13 @@ func activations(rng *rand.Rand, n int) []float32 {
 
 func (p *Packed) mulWith(t testing.TB, k *kernels, r *Run) {
 	t.Helper()
+	p.mulKnobs(t, k, knobTable.Defaults(), r)
+}
+
+func (p *Packed) mulKnobs(t testing.TB, k *kernels, kn *knobs, r *Run) {
+	t.Helper()
 	require.NoError(t, r.check(p))
-	w := &work{p: p, r: r, k: k, kn: knobTable.Defaults(), ctx: context.Background()}
+	w := &work{p: p, r: r, k: k, kn: kn, ctx: context.Background()}
 	w.plan()
 	for job := range w.quantJobs {
 		(*quantTask)(w).Do(0, job)
@@ -124,9 +129,11 @@ func TestSameBitsEverywhere(t *testing.T) {
 			p.mulWith(t, &portable, &Run{A: a[i*k:], LDA: k, C: want[i*n:], LDC: n, M: 1})
 		}
 		for name, impl := range implementations() {
+			kn := knobTable.Defaults()
+			kn.tilesFrom = 1 // tiles of every height
 			for rows := 1; rows <= m; rows += 1 + rows/10 {
 				c := make([]float32, rows*(n+3))
-				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n + 3, M: rows})
+				p.mulKnobs(t, impl, kn, &Run{A: a, LDA: k, C: c, LDC: n + 3, M: rows})
 				for i := range rows {
 					for j := range n {
 						require.Equal(t, math.Float32bits(want[i*n+j]), math.Float32bits(c[i*(n+3)+j]), "%v %s rows %d at %d,%d", d, name, rows, i, j)
@@ -195,13 +202,14 @@ func TestNaNAndInfinityReachEveryProduct(t *testing.T) {
 		require.NoError(t, err)
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 			for name, impl := range implementations() {
-				a := activations(rng, 2*k)
-				a[k+300] = bad
-				c := make([]float32, 2*n)
-				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: 2})
-				for j := range n {
-					require.False(t, math.IsNaN(float64(c[j])), name)
-					require.True(t, math.IsNaN(float64(c[n+j])), name)
+				for _, m := range []int{2, 18} {
+					a := activations(rng, m*k)
+					a[k+300] = bad
+					c := make([]float32, m*n)
+					p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: m})
+					for i := range c {
+						require.Equal(t, i/n == 1, math.IsNaN(float64(c[i])), "%s, row %d of %d", name, i/n, m)
+					}
 				}
 			}
 		}
@@ -301,7 +309,7 @@ func TestWrongCallsAreErrors(t *testing.T) {
 func TestNothingBeyondTheOperands(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for _, d := range types() {
-		for _, m := range []int{1, 2, 5, 7} {
+		for _, m := range []int{1, 2, 5, 7, 19} {
 			const n, k = 21, 256
 			data, rowBytes, _ := weights(t, rng, d, n, k)
 			guarded := func(bytes int) []byte {
