@@ -66,7 +66,7 @@ func TestActivationsAtKnownPoints(t *testing.T) {
 		{Act{Kind: GELU}, 1, 0.8413447460685429}, {Act{Kind: GELU}, -inf, 0}, {Act{Kind: GELU}, inf, inf},
 		{Act{Kind: GELUTanh}, 1, 0.8411919906082768}, {Act{Kind: GELUTanh}, -inf, 0},
 		{Act{Kind: QuickGELU}, 0, 0}, {Act{Kind: QuickGELU}, -inf, 0},
-		{Act{Kind: SiLU}, 1, 0.7310585786300049}, {Act{Kind: SiLU}, -1000, -0.0}, {Act{Kind: SiLU}, -inf, 0},
+		{Act{Kind: SiLU}, 1, 0.7310585786300049}, {Act{Kind: SiLU}, -1000, 0}, {Act{Kind: SiLU}, -inf, 0},
 		{Act{Kind: Tanh}, 0.5, 0.46211715726000973},
 		{Act{Kind: Sigmoid}, 0, 0.5}, {Act{Kind: Sigmoid}, -1000, 0}, {Act{Kind: Sigmoid}, inf, 1},
 		{Act{Kind: HardSigmoid, P: 0.2, Q: 0.5}, 1, 0.7}, {Act{Kind: HardSigmoid, P: 0.2, Q: 0.5}, 9, 1},

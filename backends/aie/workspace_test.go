@@ -2,7 +2,6 @@ package aie
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -115,7 +114,7 @@ func TestWorkspaceOfLanguageModel(t *testing.T) {
 				all.Add(limit)
 			}
 			bound := all.Bytes()
-			t.Log(fmt.Sprintf("%d programs hold %d bytes, the bound is %d; weights take %d bytes", len(k.programs), total, bound, before))
+			t.Logf("%d programs hold %d bytes, the bound is %d; weights take %d bytes", len(k.programs), total, bound, before)
 			require.Positive(t, total)
 			require.LessOrEqual(t, bound, 3*total+int64(len(k.programs))<<16)
 			require.Positive(t, before)

@@ -99,7 +99,6 @@ type convKernel struct {
 	half     half
 	x, y, r  convImage
 	res      []float32
-	vectors  [2][]float32
 
 	// Of a 1x1 convolution that may run together with the depthwise one that feeds it.
 	feeder *convKernel

@@ -183,7 +183,6 @@ type viewKernel struct {
 	op       ops.Op
 	in, out  int
 	fallback referenceKernel
-	dims     [tensor.MaxRank]int
 	reshape  bool
 	staging  tensor.Tensor // a contiguous copy, for a reshape that no view gives
 	stage    copier

@@ -69,7 +69,7 @@ func (b *Backend) choose(c ops.Call) kernel {
 	case shape.Gather:
 		return gatherKernelFor(op, c)
 	case shape.Contiguous, shape.Reshape, shape.Permute, shape.Broadcast, shape.Squeeze, shape.Unsqueeze, shape.Slice:
-		return viewKernelFor(op.(ops.Op), c)
+		return viewKernelFor(op, c)
 	case shape.Concat:
 		return concatKernelFor(op, c)
 	case shape.Split:

@@ -17,7 +17,6 @@ type matmulKernel struct {
 	weights   matmul.Packed
 	space     matmul.Workspace
 	args      matmul.Args
-	ctx       context.Context
 	rowScale  int
 	colScale  int
 	bias      int

@@ -279,7 +279,6 @@ type argKernel struct {
 	wide bool
 	dst  loop
 	to   unsafe.Pointer
-	kept bool
 }
 
 func argKernelFor(op reduce.Arg, c ops.Call) kernel {

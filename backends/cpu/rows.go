@@ -375,14 +375,14 @@ func addMask(y, x, mask []float32) {
 // channelsKernel applies a scale and a shift to each channel of [N, C, ...]; for group norm they come from the data.
 type channelsKernel struct {
 	referenceKernel
-	e                *env
-	groups           int // 0: batch norm
-	eps              float32
-	batch, c, inner  int
-	x, y             []float32
-	weight, bias     []float32
-	mean, variance   []float32
-	perGroup, length int
+	e               *env
+	groups          int // 0: batch norm
+	eps             float32
+	batch, c, inner int
+	x, y            []float32
+	weight, bias    []float32
+	mean, variance  []float32
+	perGroup        int
 }
 
 func groupKernel(op norm.Group, c ops.Call) kernel {

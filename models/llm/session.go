@@ -27,7 +27,6 @@ type Session struct {
 	// pending tokens have been said but not evaluated: the last one of a generation may never need to be.
 	pending []int32
 	logits  []float32
-	out     tensor.Tensor // memory of the logits of one run
 
 	ids, positions []int32 // of one run
 	outs           []int32

@@ -21,7 +21,6 @@ type cell struct {
 	c      *call
 	hidden int
 	acts   []func(*value) *value
-	wt     *value   // input weights [in, gates x hidden], both biases folded into bias unless the cell needs them apart
 	r      *value   // recurrent weights [gates x hidden, hidden]
 	wb, rb *value   // biases [gates x hidden], nil where absent
 	peep   []*value // of LSTM: input, output, forget

@@ -9,9 +9,9 @@ import (
 
 // operator is the definition of an operator of the standard. Each is registered by an init function beside its code.
 type operator struct {
-	name, domain string
-	versions     []int // the opsets in which the definition that is implemented was introduced or changed
-	run          func(*call)
+	name     string
+	versions []int // the opsets in which the definition that is implemented was introduced or changed
+	run      func(*call)
 }
 
 var registry = map[string]*operator{}

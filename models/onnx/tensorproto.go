@@ -29,8 +29,6 @@ type rawTensor struct {
 	raw      []byte
 	hasRaw   bool
 	numbers  [][]byte // packed numbers: int32_data, int64_data or uint64_data
-	floats   [][]byte // float_data
-	doubles  [][]byte
 	loose    []uint64 // numbers that were not packed
 	field    string   // the field that the numbers came from
 	external map[string]string

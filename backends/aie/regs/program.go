@@ -128,9 +128,8 @@ func Parse(r io.Reader) (*Program, error) {
 			continue
 		}
 		op := Op{Note: strings.TrimSpace(note)}
-		num := func(i int) uint32 { return 0 }
 		var bad error
-		num = func(i int) uint32 {
+		num := func(i int) uint32 {
 			if i >= len(f) {
 				if bad == nil {
 					bad = fmt.Errorf("line %d: %s needs more words", n, f[0])

@@ -56,7 +56,6 @@ type site struct {
 	get  func(op *txn.Op) uint32
 	set  func(op *txn.Op, v uint32)
 	len  int
-	pick func(rng *rand.Rand, old uint32) uint32 // nil: any value that fits
 }
 
 // sites lists the fields of a program.

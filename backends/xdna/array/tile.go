@@ -44,7 +44,6 @@ type bd struct {
 	dims    []sim.Dim
 	lock    txn.LockUse
 	next    int // -1 = none
-	runLen  int // contiguous bytes
 	padded  bool
 	hostOff uint64 // shim: byte address
 }

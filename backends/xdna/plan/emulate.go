@@ -41,12 +41,11 @@ type Emulator struct {
 	Tracer array.Tracer             // of dispatches; nil = none
 	Data   bool                     // move and compute (zeros) too, which takes longer and changes no time
 
-	mu     sync.Mutex
-	last   Design
-	built  *design.Design
-	arr    *array.Array
-	scrap  []byte
-	result *array.Result
+	mu    sync.Mutex
+	last  Design
+	built *design.Design
+	arr   *array.Array
+	scrap []byte
 }
 
 // Seconds implements [Measure].

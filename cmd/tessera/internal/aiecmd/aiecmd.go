@@ -42,7 +42,7 @@ type flags struct {
 	clock                    float64
 	mc, nc, kc               int
 	rows, chain, groups      int
-	mb, nb, kb               int
+	mb, nb                   int
 	streamWeights            bool
 	json                     bool
 
