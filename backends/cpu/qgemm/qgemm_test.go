@@ -114,36 +114,38 @@ func TestAgainstFloat64(t *testing.T) {
 func TestSameBitsEverywhere(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, d := range types() {
-		const n, k = 83, 1536
-		data, rowBytes, _ := weights(t, rng, d, n, k)
-		p, err := Pack(d, data, rowBytes, n, k, nil)
-		require.NoError(t, err)
-		const m = 35
-		a := activations(rng, m*k)
-		for i := range 40 {
-			a[rng.IntN(len(a))] = []float32{0, float32(math.Copysign(0, -1)), 1e-40, 1e30}[i%4]
-		}
-		clear(a[2*k : 2*k+256])
-		want := make([]float32, m*n)
-		for i := range m { // one row at a time, in plain Go
-			p.mulWith(t, &portable, &Run{A: a[i*k:], LDA: k, C: want[i*n:], LDC: n, M: 1})
-		}
-		for name, impl := range implementations() {
-			kn := knobTable.Defaults()
-			kn.tilesFrom = 1 // tiles of every height
-			for rows := 1; rows <= m; rows += 1 + rows/10 {
-				c := make([]float32, rows*(n+3))
-				p.mulKnobs(t, impl, kn, &Run{A: a, LDA: k, C: c, LDC: n + 3, M: rows})
-				for i := range rows {
-					for j := range n {
-						require.Equal(t, math.Float32bits(want[i*n+j]), math.Float32bits(c[i*(n+3)+j]), "%v %s rows %d at %d,%d", d, name, rows, i, j)
-					}
-					for j := n; j < n+3 && i < rows; j++ {
-						require.Zero(t, c[i*(n+3)+j])
+		t.Run(d.String(), func(t *testing.T) {
+			const n, k = 83, 1536
+			data, rowBytes, _ := weights(t, rng, d, n, k)
+			p, err := Pack(d, data, rowBytes, n, k, nil)
+			require.NoError(t, err)
+			const m = 35
+			a := activations(rng, m*k)
+			for i := range 40 {
+				a[rng.IntN(len(a))] = []float32{0, float32(math.Copysign(0, -1)), 1e-40, 1e30}[i%4]
+			}
+			clear(a[2*k : 2*k+256])
+			want := make([]float32, m*n)
+			for i := range m { // one row at a time, in plain Go
+				p.mulWith(t, &portable, &Run{A: a[i*k:], LDA: k, C: want[i*n:], LDC: n, M: 1})
+			}
+			for name, impl := range implementations() {
+				kn := knobTable.Defaults()
+				kn.tilesFrom = 1 // tiles of every height
+				for rows := 1; rows <= m; rows += 1 + rows/10 {
+					c := make([]float32, rows*(n+3))
+					p.mulKnobs(t, impl, kn, &Run{A: a, LDA: k, C: c, LDC: n + 3, M: rows})
+					for i := range rows {
+						for j := range n {
+							require.Equal(t, math.Float32bits(want[i*n+j]), math.Float32bits(c[i*(n+3)+j]), "%v %s rows %d at %d,%d", d, name, rows, i, j)
+						}
+						for j := n; j < n+3 && i < rows; j++ {
+							require.Zero(t, c[i*(n+3)+j])
+						}
 					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -328,7 +330,10 @@ func TestNothingBeyondTheOperands(t *testing.T) {
 			a := unsafe.Slice((*float32)(unsafe.Pointer(&ab[0])), m*k)
 			c := unsafe.Slice((*float32)(unsafe.Pointer(&cb[0])), m*n)
 			copy(a, activations(rng, m*k))
-			require.NoError(t, p.Mul(context.Background(), &Run{A: a, LDA: k, C: c, LDC: n, M: m}))
+			for _, impl := range implementations() {
+				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: m})
+				p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: m, Accumulate: true})
+			}
 		}
 	}
 }
