@@ -20,7 +20,7 @@ var others = []string{"TESSERA_ISA", "TESSERA_PROFILE"}
 // ofTests are the variables that only the project's tests and measurements read, without TESSERA_, and the beginnings, to an underscore, of such.
 var ofTests = []string{
 	"AB", "DESIGN_CASES", "LONG", "NPM_MODELS", "ONNX_TESTDATA", "REQUIRE", "SHARED", "SLOW", "SPEED",
-	"TEST_EXEC", "TXN_CASES", "UPDATE", "USE",
+	"TEST_EXEC", "TEST_TILES", "TXN_CASES", "UPDATE", "USE",
 }
 
 // Strays returns the variables of an environment, as os.Environ gives it, that begin with TESSERA_ and are neither thresholds of the
