@@ -133,6 +133,10 @@ type packed struct {
 	ints     []int32     // as [batch][N][K]
 	late     *late       // not nil: it has the matrices
 	closed   bool
+
+	// The one matrix of a weight of which a part is packed.
+	blockParts *qgemm.Parts
+	plainParts *gemm.PartsB
 }
 
 // Spec returns the problem that the weight was packed for.
@@ -161,6 +165,12 @@ func (p *packed) Close() error {
 	}
 	for _, m := range p.blocks {
 		errs = append(errs, m.Close())
+	}
+	if p.blockParts != nil {
+		errs = append(errs, p.blockParts.Close())
+	}
+	if p.plainParts != nil {
+		errs = append(errs, p.plainParts.Close())
 	}
 	if p.late != nil {
 		errs = append(errs, p.late.close())

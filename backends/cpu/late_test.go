@@ -117,11 +117,108 @@ func TestLateWeightsGiveTheSameBits(t *testing.T) {
 	}
 }
 
+// Low runs pack a weight in parts, none of them much more than another, and give the bits of one that was packed from the start, in between too. The
+// first of two weights is packed before the second, and a weight of another group has no part in their runs.
+func TestLateWeightsArePackedInParts(t *testing.T) {
+	ctx := context.Background()
+	e := newBackend(2, cpuinfo.Get().ISA).engine
+	for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q6_K} {
+		lateGroups.open = nil
+		n, k := 16*latePart/512/d.Size()*d.Block()+5, 512
+		first, from, eager, s := lateWeight(t, e, d, n, k)
+		second, behind, eagerSecond, _ := lateWeight(t, e, d, n, k)
+		require.Same(t, first.late.group, second.late.group)
+		all := first.late.group.bytes
+		a := normal(1, k)
+		want, err := runWeight(ctx, e, s, eager, a)
+		require.NoError(t, err)
+		wantSecond, err := runWeight(ctx, e, s, eagerSecond, a)
+		require.NoError(t, err)
+		before, runs := 0, 0
+		for before < int(all) {
+			got, err := runWeight(ctx, e, s, first, a)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "%v, run %d", d, runs)
+			got, err = runWeight(ctx, e, s, second, a)
+			require.NoError(t, err)
+			require.Equal(t, wantSecond, got, "%v, run %d", d, runs)
+			now := from.bytes() + behind.bytes()
+			if runs == 0 {
+				require.Zero(t, now)
+			} else {
+				require.Greater(t, now, before, "%v, run %d", d, runs)
+				require.Less(t, now-before, int(all)/lateTurns*3/2+2*latePart, "%v, run %d", d, runs)
+				require.True(t, behind.bytes() == 0 || first.late.packed.Load() != nil)
+			}
+			before = now
+			runs++
+		}
+		require.Equal(t, 1+lateTurns, runs)
+		require.NotNil(t, first.late.packed.Load())
+		require.NotNil(t, second.late.packed.Load())
+		var one, other bytes.Buffer
+		_, err = eager.WriteTo(&one)
+		require.NoError(t, err)
+		_, err = first.WriteTo(&other)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(one.Bytes(), other.Bytes()), "%v", d)
+		third, _, _, _ := lateWeight(t, e, d, 64, 256)
+		require.NotSame(t, first.late.group, third.late.group)
+		for _, w := range []matmul.Packed{first, second, third, eager, eagerSecond} {
+			require.NoError(t, w.Close())
+		}
+	}
+}
+
+// A weight of which a part is packed may be kept, met by a run of many rows, or closed.
+func TestLateWeightsInParts(t *testing.T) {
+	ctx := context.Background()
+	e := newBackend(2, cpuinfo.Get().ISA).engine
+	for _, d := range []tensor.DType{tensor.F16, tensor.Q8_0} {
+		for _, then := range []string{"kept", "many rows", "closed"} {
+			lateGroups.open = nil
+			n, k := 16*latePart/512/d.Size()*d.Block(), 512
+			late, from, eager, s := lateWeight(t, e, d, n, k)
+			a := normal(1, k)
+			for range 3 {
+				_, err := runWeight(ctx, e, s, late, a)
+				require.NoError(t, err)
+			}
+			source := len(late.late.source.Raw())
+			require.Greater(t, from.bytes(), 0)
+			require.Less(t, from.bytes(), source)
+			require.Equal(t, eager.(*packed).Bytes(), late.Bytes())
+			switch then {
+			case "kept":
+				var want, got bytes.Buffer
+				_, err := eager.WriteTo(&want)
+				require.NoError(t, err)
+				_, err = from.kept.WriteTo(&got)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(want.Bytes(), got.Bytes()), "%v", d)
+				require.Equal(t, source, from.bytes())
+			case "many rows":
+				a := normal(lowRun+1, k)
+				want, err := runWeight(ctx, e, s, eager, a)
+				require.NoError(t, err)
+				got, err := runWeight(ctx, e, s, late, a)
+				require.NoError(t, err)
+				require.Equal(t, want, got, "%v", d)
+				require.Equal(t, source, from.bytes())
+			}
+			require.NoError(t, late.Close())
+			_, err := runWeight(ctx, e, s, late, a)
+			require.ErrorContains(t, err, "closed")
+			require.NoError(t, eager.Close())
+		}
+	}
+}
+
 // Runs side by side meet the weight while one of them packs it.
 func TestLateWeightsSideBySide(t *testing.T) {
 	e := newBackend(2, cpuinfo.Get().ISA).engine
 	for _, d := range lateTypes {
-		late, from, eager, s := lateWeight(t, e, d, 300, 512)
+		late, from, eager, s := lateWeight(t, e, d, 1000, 512)
 		a := normal(3, 512)
 		want, err := runWeight(context.Background(), e, s, eager, a)
 		require.NoError(t, err)

@@ -364,12 +364,8 @@ func (r *run) rowsOf(w *productWorker, c *cursor, i, from, rows int) error {
 		}
 		w.opt.Epilogue = &w.epi
 	}
-	switch {
-	case r.weights == nil:
-	case len(r.weights.matrices) == 0:
-		return gemm.MulStaged(cm, am, r.weights.plain, &w.opt)
-	default:
-		return gemm.MulPacked(cm, am, r.weights.matrices[c.off[2]], &w.opt)
+	if r.weights != nil {
+		return r.weights.multiplyPlain(c.off[2], cm, am, &w.opt)
 	}
 	k, n := s.K, s.N
 	flip := s.BLayout == matmul.ColMajor
@@ -403,7 +399,7 @@ func (r *run) oneBlocked(w *productWorker, c *cursor, i int) error {
 		w.fin = finisher{r: r, first: i * r.m, residual: c.off[3]}
 		q.Then = &w.fin
 	}
-	return r.weights.blocks[c.off[2]].Mul(r.ctx, q)
+	return r.weights.multiplyBlocks(r.ctx, c.off[2], q)
 }
 
 // spread runs a product whose rows of A overlap, row by row.
@@ -417,7 +413,7 @@ func (r *run) spread(w *productWorker, c *cursor, i int) error {
 			w.fin = finisher{r: r, first: i*r.m + row, residual: c.off[3] + row*r.pitch[2]}
 			w.q.Then = &w.fin
 		}
-		if err := r.weights.blocks[c.off[2]].Mul(r.ctx, &w.q); err != nil {
+		if err := r.weights.multiplyBlocks(r.ctx, c.off[2], &w.q); err != nil {
 			return err
 		}
 	}

@@ -47,29 +47,43 @@ func PackB(b Matrix, o *Options) (*PackedB, error) {
 
 // packB packs a checked b in a format.
 func packB(b Matrix, f format, o *Options) (*PackedB, error) {
-	var err error
-	p := &PackedB{n: b.Cols, k: b.Rows, f: f}
+	p, panels, err := unfilledB(b, f)
+	if err != nil {
+		return nil, err
+	}
+	p.fill(b, 0, panels, o)
+	return p, nil
+}
+
+// unfilledB returns memory for the packed form of a checked b, and the number of panels.
+func unfilledB(b Matrix, f format) (p *PackedB, panels int, err error) {
+	p = &PackedB{n: b.Cols, k: b.Rows, f: f}
 	panels, total, ok := p.layout()
 	if !ok {
-		return nil, fmt.Errorf("gemm: packing B of %d x %d: size %w", p.k, p.n, mem.ErrOverflow)
+		return nil, 0, fmt.Errorf("gemm: packing B of %d x %d: size %w", p.k, p.n, mem.ErrOverflow)
 	}
 	if p.data, err = allocate(p, &p.storage, total); err != nil {
-		return nil, fmt.Errorf("gemm: packing B of %d x %d: %w", p.k, p.n, err)
+		return nil, 0, fmt.Errorf("gemm: packing B of %d x %d: %w", p.k, p.n, err)
 	}
 	if b.typ == S8 {
 		p.sums = make([]int32, panels*p.f.nr)
 	}
+	return p, panels, nil
+}
+
+// fill packs panels first to end-1 of b.
+func (p *PackedB) fill(b Matrix, first, end int, o *Options) {
 	if p.k == 0 {
-		return p, nil
+		return
 	}
 	// With columns that lie behind one another panels are handed out in runs, so that the release of pages moves through a file from front to back.
-	run := panels
+	run := max(end-first, 1)
 	release := o != nil && o.Release != nil && b.RowStride == 1 && b.ColStride == b.Rows
 	if release {
 		run = max(releaseBytes/p.stride, 1)
 	}
-	for from := 0; from < panels; from += run {
-		to := min(from+run, panels)
+	for from := first; from < end; from += run {
+		to := min(from+run, end)
 		mem.Touch(p.data[from*p.stride : to*p.stride])
 		par.Run(o.threads(), to-from, &packJob{p, b, from})
 		if release {
@@ -78,7 +92,6 @@ func packB(b Matrix, f format, o *Options) (*PackedB, error) {
 			o.Release(unsafe.Slice((*byte)(b.at(0, from*p.f.nr)), (last+1-from*p.f.nr)*b.Rows*size))
 		}
 	}
-	return p, nil
 }
 
 // releaseBytes is how much of B is packed before it is released.

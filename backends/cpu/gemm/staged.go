@@ -103,7 +103,6 @@ func MulStaged(c, a, b Matrix, o *Options) error {
 		s.data = mem.Bytes(reserved(bytes))
 	}
 	p.data = s.data[:bytes]
-	s.opt = *o
 	for j := 0; j < b.Cols; j += cols {
 		n := min(cols, b.Cols-j)
 		p.n = n
@@ -111,22 +110,28 @@ func MulStaged(c, a, b Matrix, o *Options) error {
 		if p.k > 0 {
 			par.Run(o.threads(), ceilDiv(n, p.f.nr), &s.pack)
 		}
-		if e := o.Epilogue; e != nil {
-			s.epi = *e
-			if len(e.ColScale) > 1 {
-				s.epi.ColScale = e.ColScale[j:][:n]
-			}
-			if len(e.Bias) > 0 {
-				s.epi.Bias = e.Bias[j:][:n]
-			}
-			s.epi.Before, s.epi.After = e.Before.columns(j, n), e.After.columns(j, n)
-			s.opt.Epilogue = &s.epi
-		}
+		s.narrow(o, j, n)
 		if err := MulPacked(c.columns(j, n), a, p, &s.opt); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// narrow makes the options those of n columns from column j on.
+func (s *staging) narrow(o *Options, j, n int) {
+	s.opt = *o
+	if e := o.Epilogue; e != nil {
+		s.epi = *e
+		if len(e.ColScale) > 1 {
+			s.epi.ColScale = e.ColScale[j:][:n]
+		}
+		if len(e.Bias) > 0 {
+			s.epi.Bias = e.Bias[j:][:n]
+		}
+		s.epi.Before, s.epi.After = e.Before.columns(j, n), e.After.columns(j, n)
+		s.opt.Epilogue = &s.epi
+	}
 }
 
 // StagedBytes bounds the memory of MulStaged for operands of the given types and strides, and of MulPacked once b is packed: of the workspace,

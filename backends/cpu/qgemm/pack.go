@@ -98,8 +98,17 @@ func (p *Packed) Pack(o *Options) (*Packed, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	r := p.rows
-	if r.data == nil {
+	q, err := p.unfilled()
+	if err != nil {
+		return nil, err
+	}
+	p.fill(q, 0, p.panels, o)
+	return q, nil
+}
+
+// unfilled returns memory for the panels of a weight of rows.
+func (p *Packed) unfilled() (*Packed, error) {
+	if p.rows.data == nil {
 		return nil, fmt.Errorf("qgemm: the weight has no rows: it is packed or closed")
 	}
 	q := &Packed{typ: p.typ, n: p.n, k: p.k, g: p.g, panels: p.panels}
@@ -108,11 +117,16 @@ func (p *Packed) Pack(o *Options) (*Packed, error) {
 		return nil, err
 	}
 	q.data = q.mapping.Data()
+	return q, nil
+}
+
+// fill packs panels first to end-1 of a weight of rows into q.
+func (p *Packed) fill(q *Packed, first, end int, o *Options) {
 	// Panels are handed out in runs, so that progress and the release of pages move through the file from front to back.
 	const run = 64
-	for from := 0; from < p.panels; from += run {
-		to := min(from+run, p.panels)
-		source := r.of(from, to)
+	for from := first; from < end; from += run {
+		to := min(from+run, end)
+		source := p.rows.of(from, to)
 		mem.Advise(source, mem.Populate)
 		mem.Touch(q.data[from*p.g.size : to*p.g.size])
 		par.Run(o.Threads, to-from, &packTask{rows: p, to: q, first: from})
@@ -123,7 +137,6 @@ func (p *Packed) Pack(o *Options) (*Packed, error) {
 			o.Progress(to, p.panels)
 		}
 	}
-	return q, nil
 }
 
 // of returns the bytes of the rows of panels.
