@@ -194,6 +194,22 @@ type SpecError struct{ reason string }
 
 func (e *SpecError) Error() string { return e.reason }
 
+// importedBy are the packages of this module whose import links a backend.
+var importedBy = map[string]string{"aie": "aie", "cpu": "cpu", "reference": "reference", "xdna": "xdna", "xdna2": "xdna"}
+
+// unlinked says how a backend that is not registered can be, if it is one of this module's.
+func unlinked(name string) error {
+	linked := strings.Join(Names(), ", ")
+	if linked == "" {
+		linked = "none"
+	}
+	reason := fmt.Sprintf("unknown backend %q; linked are: %s", name, linked)
+	if p, ok := importedBy[name]; ok {
+		reason = fmt.Sprintf("backend %q is not linked: import _ \"github.com/tessera-go/tessera/backends/%s\" links it; linked are: %s", name, p, linked)
+	}
+	return &SpecError{reason}
+}
+
 // Open opens a backend by its spec: name[:key=value,...]. Overrides, in the same form without a name ("threads=2"), win. A spec that
 // is wrong is a [SpecError]; other errors say that a backend which exists cannot be opened here.
 func Open(spec string, overrides ...string) (Backend, error) {
@@ -202,7 +218,7 @@ func Open(spec string, overrides ...string) (Backend, error) {
 	open := registry[name]
 	registryMu.Unlock()
 	if open == nil {
-		return nil, &SpecError{fmt.Sprintf("unknown backend %q; linked are: %s", name, strings.Join(Names(), ", "))}
+		return nil, unlinked(name)
 	}
 	o := &Options{values: map[string]string{}, used: map[string]bool{}}
 	for _, list := range append([]string{rest}, overrides...) {

@@ -74,7 +74,7 @@ func (g *Graph) Compile(ctx context.Context, opts Options) (*Executable, error) 
 		return nil, g.err
 	}
 	if len(opts.Backends) == 0 {
-		return nil, fmt.Errorf("graph %s: no backend given", g.name)
+		return nil, fmt.Errorf("graph %s: no backend given: Options.Backends is empty; backends.Open(\"cpu\") opens one, with import _ \"github.com/tessera-go/tessera/backends/cpu\"", g.name)
 	}
 	if len(g.outputs) == 0 {
 		return nil, fmt.Errorf("graph %s: no output declared", g.name)

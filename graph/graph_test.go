@@ -145,7 +145,7 @@ func TestErrorsNameTheNode(t *testing.T) {
 	_, err = g.Compile(context.Background(), options())
 	require.ErrorContains(t, err, "no output")
 	_, err = New("x").Compile(context.Background(), Options{})
-	require.ErrorContains(t, err, "no backend")
+	require.ErrorContains(t, err, `no backend given: Options.Backends is empty; backends.Open("cpu") opens one`)
 
 	g = New("twice")
 	g.Input("a", tensor.F32, ops.Const(2))

@@ -239,7 +239,7 @@ func parse(buf *tensor.Buffer) (*File, error) {
 	f := &File{Alignment: DefaultAlignment, buf: buf, keys: map[string]int{}, names: map[string]int{}}
 	if magic := c.bytes(4, "the magic number"); magic != nil && string(magic) != "GGUF" {
 		c.off = 0
-		c.fail("magic number %q, \"GGUF\" is right", magic)
+		c.fail("magic number %q: this is no GGUF file, which begins with \"GGUF\"", magic)
 	}
 	version := c.u32("the version")
 	switch {

@@ -124,6 +124,24 @@ func TestInconsistentValues(t *testing.T) {
 		_, err := s.Run(context.Background(), in)
 		require.ErrorContains(t, err, want)
 	}
+	// A misspelt name is the mistake, not that the right one is missing.
+	_, err = s.Run(context.Background(), map[string]onnx.Value{"X": onnx.Of(tensor.Of([]float32{1}, 1))})
+	require.ErrorContains(t, err, `the model has no input "X"; it has: "x"`)
+	_, err = onnx.NewSession(context.Background(), m, onnx.Options{})
+	require.ErrorContains(t, err, `no backend given: Options.Backends is empty; backends.Open("cpu") opens one`)
+}
+
+// What is not supported is counted as one says it.
+func TestUnsupportedCounts(t *testing.T) {
+	node := &onnx.Node{Op: "NoSuchOp", In: []string{"x"}, Out: []string{"y"}}
+	for want, nodes := range map[string][]*onnx.Node{
+		"onnx: 1 node has an operator that is not supported: NoSuchOp":       {node},
+		"onnx: 2 nodes have operators that are not supported: NoSuchOp (ai.": {node, {Op: "NoSuchOp", In: []string{"y"}, Out: []string{"z"}}},
+	} {
+		m, err := onnx.NewModel(13, &onnx.Graph{Inputs: []onnx.ValueInfo{{Name: "x"}}, Nodes: nodes, Outputs: []onnx.ValueInfo{{Name: "y"}}})
+		require.NoError(t, err)
+		require.ErrorContains(t, m.Unsupported(), want)
+	}
 }
 
 // Integers that a float64 cannot tell apart are different.

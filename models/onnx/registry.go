@@ -72,7 +72,11 @@ type UnsupportedError struct{ Missing []Missing }
 
 func (e *UnsupportedError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "onnx: %d nodes have operators that are not supported:", len(e.Missing))
+	if len(e.Missing) == 1 {
+		b.WriteString("onnx: 1 node has an operator that is not supported:")
+	} else {
+		fmt.Fprintf(&b, "onnx: %d nodes have operators that are not supported:", len(e.Missing))
+	}
 	for i, m := range e.Missing {
 		if i == 20 {
 			fmt.Fprintf(&b, " and %d more", len(e.Missing)-i)

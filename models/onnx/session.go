@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tessera-go/tessera/backends"
@@ -71,7 +73,7 @@ type loweredOutput struct {
 // shapes are fixed is compiled here too.
 func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 	if len(o.Backends) == 0 {
-		return nil, errors.New("onnx: no backend given")
+		return nil, errors.New("onnx: no backend given: Options.Backends is empty; backends.Open(\"cpu\") opens one, with import _ \"github.com/tessera-go/tessera/backends/cpu\"")
 	}
 	if o.MaxShapes <= 0 {
 		o.MaxShapes = 8
@@ -204,10 +206,11 @@ func (m *Model) CheckInputs(in map[string]Value) error {
 func (m *Model) checkInputs(in map[string]Value) (map[string]tensor.Spec, error) {
 	specs := map[string]tensor.Spec{}
 	lowerable := true
-	declared := map[string]bool{}
+	if err := m.checkNames(in); err != nil {
+		return nil, err
+	}
 	params := map[string]int{}
 	for _, v := range m.Graph.Inputs {
-		declared[v.Name] = true
 		given, ok := in[v.Name]
 		if !ok {
 			if m.Graph.Init(v.Name) == nil {
@@ -251,15 +254,26 @@ func (m *Model) checkInputs(in map[string]Value) (map[string]tensor.Spec, error)
 			}
 		}
 	}
-	for name := range in {
-		if !declared[name] {
-			return nil, fmt.Errorf("onnx: the model has no input %q", name)
-		}
-	}
 	if !lowerable {
 		return nil, nil
 	}
 	return specs, nil
+}
+
+// checkNames returns an error for the first name that is no input of the model.
+func (m *Model) checkNames(in map[string]Value) error {
+	declared := map[string]bool{}
+	var names []string
+	for _, v := range m.Graph.Inputs {
+		declared[v.Name] = true
+		names = append(names, strconv.Quote(v.Name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		if !declared[name] {
+			return fmt.Errorf("onnx: the model has no input %q; it has: %s", name, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // pinnable reports whether an input may be taken as a constant of a graph: sizes, axes and the like.
