@@ -16,6 +16,7 @@ import (
 
 	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/regular"
 )
 
 // A profile file is JSON of this form, version 1:
@@ -119,7 +120,7 @@ func Path() (path string, asked bool) {
 
 // ReadProfile reads a profile file. A file that does not exist is an error that wraps fs.ErrNotExist.
 func ReadProfile(path string) (*Profile, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

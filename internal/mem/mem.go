@@ -5,9 +5,12 @@ package mem
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"os"
 	"unsafe"
+
+	"github.com/tessera-go/tessera/internal/regular"
 )
 
 // Align is the alignment of every buffer in bytes: one cache line, and the width of the widest vector.
@@ -120,9 +123,9 @@ func Anonymous(n int) (*Mapping, error) {
 	return &Mapping{data: raw[:n:n], raw: raw}, nil
 }
 
-// File maps a whole file read-only, or reads it where the system cannot map. A file that is cut short afterwards faults where it is read: see Faults.
+// File maps a whole regular file read-only, or reads it where the system cannot map. A file that is cut short afterwards faults where it is read: see Faults.
 func File(path string) (*Mapping, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +133,6 @@ func File(path string) (*Mapping, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	size := info.Size()
 	if size != int64(int(size)) {
@@ -143,7 +143,7 @@ func File(path string) (*Mapping, error) {
 	}
 	raw, err := mapFile(f, int(size))
 	if errors.Is(err, errors.ErrUnsupported) {
-		data, err := os.ReadFile(path)
+		data, err := io.ReadAll(f)
 		if err != nil {
 			return nil, err
 		}

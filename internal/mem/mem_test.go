@@ -107,3 +107,8 @@ func TestGuardedFaultsPastTheEnd(t *testing.T) {
 		*(*byte)(unsafe.Add(unsafe.Pointer(&data[99]), 1)) = 1
 	})
 }
+
+func TestFileIsRegular(t *testing.T) {
+	_, err := File(t.TempDir())
+	require.ErrorContains(t, err, "not a regular file")
+}

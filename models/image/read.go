@@ -13,15 +13,16 @@ import (
 	_ "image/jpeg" // registers the decoder
 	_ "image/png"  // registers the decoder
 	"io"
-	"os"
+
+	"github.com/tessera-go/tessera/internal/regular"
 )
 
 // MaxPixels bounds a picture: a file of a few bytes may claim a size that no memory holds.
 const MaxPixels = 1 << 28
 
-// ReadFile decodes a file: one picture of a PNG or JPEG, all those of an IDX file (gzipped or not).
+// ReadFile decodes a regular file: one picture of a PNG or JPEG, all those of an IDX file (gzipped or not).
 func ReadFile(path string) ([]image.Image, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +98,9 @@ func ReadIDX(r io.Reader) ([]image.Image, error) {
 	return list, nil
 }
 
-// ReadLabels decodes the labels of an IDX file, gzipped or not: unsigned bytes in one dimension.
+// ReadLabels decodes the labels of a regular IDX file, gzipped or not: unsigned bytes in one dimension.
 func ReadLabels(path string) ([]int, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,43 @@
+//go:build unix && !aix && !solaris
+
+package regular
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A named pipe without a writer would hold the open for ever, and a device has no end.
+func TestPipesAndDevicesAreNotOpened(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	for _, name := range []string{pipe, "/dev/zero"} {
+		_, err := Open(name)
+		require.ErrorContains(t, err, name+": not a regular file")
+		for _, read := range []func(string) ([]byte, error){ReadFile, ReadStream} {
+			_, err := read(name)
+			require.ErrorContains(t, err, name+": not a regular file")
+		}
+	}
+}
+
+// A descriptor that the process holds is a stream that somebody has opened already.
+func TestStreamsOfTheProcess(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	_, err = w.WriteString("text")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	name := fmt.Sprintf("/dev/fd/%d", r.Fd())
+	_, err = ReadFile(name)
+	require.ErrorContains(t, err, "not a regular file")
+	data, err := ReadStream(name)
+	require.NoError(t, err)
+	require.Equal(t, "text", string(data))
+}

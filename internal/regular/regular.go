@@ -1,0 +1,63 @@
+// Package regular opens files that must be regular ones. Opening a named pipe waits for its writer, uninterruptibly, and a device may have no end: what a
+// user names as a model or a picture is looked at before it is opened.
+package regular
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+)
+
+// Open opens a regular file, links followed, for reading; what is none is an error, and is not opened.
+func Open(name string) (*os.File, error) {
+	if info, err := os.Stat(name); err == nil { // else Open says why
+		if err := check(name, info); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil { // another file may have taken the name
+		err = check(name, info)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func check(name string, info os.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return fmt.Errorf("%s: not a regular file", name)
+}
+
+// ReadFile returns the bytes of a regular file.
+func ReadFile(name string) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// ReadStream is ReadFile, and also reads what the process was started with to the end: /dev/stdin and the descriptors in /dev/fd, which are a shell's <(...).
+func ReadStream(name string) ([]byte, error) {
+	if inherited(name) {
+		return os.ReadFile(name)
+	}
+	return ReadFile(name)
+}
+
+func inherited(name string) bool {
+	name = path.Clean(name)
+	return name == "/dev/stdin" || strings.HasPrefix(name, "/dev/fd/") || strings.HasPrefix(name, "/proc/self/fd/")
+}
