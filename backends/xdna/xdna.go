@@ -164,15 +164,22 @@ func (b *Backend) judge(spec matmul.Spec, rows int) backends.Verdict {
 		pd.Types.C = kernel.BF16 // float32 results: the nearest kernel that the model was fitted for
 	}
 	place := m.Place(pd, plan.Size{M: rows, N: spec.N, K: spec.K}, b.opt.CPURate)
+	why := strings.TrimPrefix(place.Reason, "array: ")
+	if slower, ok := strings.CutPrefix(place.Reason, "CPU: "); ok {
+		why = slower
+		if b.opt.Rows > 0 { // which asks for the array whatever it costs
+			why = fmt.Sprintf("on the array because of rows=%d, although %s", b.opt.Rows, slower)
+		}
+	}
 	switch {
 	case b.opt.Rows > 0 && rows < b.opt.Rows:
 		return backends.No("%d rows, the option rows asks for %d", rows, b.opt.Rows)
 	case b.opt.Rows == 0 && !place.Array:
-		return backends.No("%s", strings.TrimPrefix(place.Reason, "CPU: "))
+		return backends.No("%s", why)
 	}
 	return backends.Verdict{
 		OK: true, Cost: time.Duration(place.Seconds * float64(time.Second)),
-		Reason:   fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, strings.TrimPrefix(place.Reason, "array: ")),
+		Reason:   fmt.Sprintf("%v on %v, simulated; %s", d.Types, d.Tile, why),
 		Accuracy: b.engine.accuracy(spec, d),
 	}
 }

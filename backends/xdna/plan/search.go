@@ -492,6 +492,8 @@ func (m *Machine) Place(d Design, s Size, cpuRate float64) Placement {
 
 func secs(s float64) string {
 	switch {
+	case s < 1e-6:
+		return fmt.Sprintf("%.0f ns", s*1e9)
 	case s < 1e-3:
 		return fmt.Sprintf("%.0f us", s*1e6)
 	case s < 1:
