@@ -104,7 +104,7 @@ func benchGemmCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", ")+"; int8 is s8s8s32")
-	f.StringVar(&size, "size", "1024x1024x1024", "`MxNxK[,...]`")
+	f.StringVar(&size, "size", "1024x1024x1024", "the products, `MxNxK[,...]`")
 	f.BoolVar(&plain, "plain", false, "pack the weights in every call instead of once")
 	f.IntVar(&runs, "runs", 11, "least number of runs")
 	f.Float64Var(&seconds, "seconds", 0.5, "least time of all runs")

@@ -92,7 +92,7 @@ vectors), simd (the widest vectors), packed, tiled (packed by tiles that caches 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&size, "size", "512x512x512", "`MxNxK[,...]`")
+	f.StringVar(&size, "size", "512x512x512", "the products, `MxNxK[,...]`")
 	f.StringSliceVar(&stages, "stage", nil, "only these stages: 1 to 7, or their names (the first is always measured with them)")
 	f.IntVar(&rounds, "runs", 5, "rounds over all stages")
 	f.Float64Var(&seconds, "seconds", 0.5, "least time for each stage")

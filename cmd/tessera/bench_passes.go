@@ -105,7 +105,7 @@ the arena for activations and the least that liveness allows.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&models, "model", "m", nil, "GGUF or ONNX file (may be repeated); without it the embedded language model")
-	f.StringArrayVar(&shapes, "shape", nil, "`NAME=AxBxC` of an ONNX input whose shape is open (may be repeated)")
+	f.StringArrayVar(&shapes, "shape", nil, "of an ONNX input whose shape is open, `NAME=AxBxC` (may be repeated)")
 	f.BoolVar(&each, "each", false, "also leave out each pass alone")
 	f.IntVar(&rounds, "rounds", 25, "alternating rounds")
 	f.IntVar(&tokens, "tokens", 64, "tokens that a language model reads")

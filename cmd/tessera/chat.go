@@ -65,7 +65,7 @@ Any other line that begins with a slash, and a /retry before the first question,
 lines come from a pipe or file, the exit status is 1 in the end.`,
 		Example: `  tessera chat --model model.gguf
   tessera chat --model model.gguf --system "Answer in one sentence." --history talk.json`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a model's file follows --model; what is said to the model is read from standard input"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sampling, err := s.options()
 			if err != nil {
@@ -123,8 +123,8 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 	s.add(cmd)
 	cmd.Flags().IntVarP(&n, "tokens", "n", 512, "tokens of an answer at most; 0 means as many as the context holds")
 	cmd.Flags().StringVar(&system, "system", "", "system message: what the model is told about itself")
-	cmd.Flags().StringVar(&template, "template", "", "`FILE` with a Jinja chat template; without it the model's own is used")
-	cmd.Flags().StringVar(&history, "history", "", "`FILE` (JSON) in which the conversation is kept after each turn, and gone on with at the next start")
+	cmd.Flags().StringVar(&template, "template", "", "Jinja chat template in `FILE`; without it the model's own is used")
+	cmd.Flags().StringVar(&history, "history", "", "JSON `FILE` in which the conversation is kept after each turn, and gone on with at the next start")
 	return cmd
 }
 

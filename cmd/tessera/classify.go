@@ -132,7 +132,7 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 	o.AddModel(cmd, "ONNX classifier; without it the embedded one tells digits")
 	o.AddProfile(cmd)
 	f := cmd.Flags()
-	f.StringVar(&labels, "labels", "", "`FILE` with the name of a class a line")
+	f.StringVar(&labels, "labels", "", "text `FILE` with the name of a class a line")
 	f.Float32Var(&scale, "scale", 0, "pixel values 0 to 255 are multiplied by it")
 	f.StringVar(&mean, "mean", "", "subtracted afterwards: `M` or one number a channel, M,M,M")
 	f.StringVar(&std, "std", "", "divided by afterwards: `S` or S,S,S")

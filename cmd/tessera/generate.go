@@ -32,7 +32,7 @@ func (s *samplingFlags) add(cmd *cobra.Command) {
 	f.Float64Var(&s.Frequency, "frequency-penalty", 0, "subtracted for each time that a token has been said")
 	f.Uint64Var(&s.Seed, "seed", 0, "of the draws; equal seeds give equal texts")
 	f.StringArrayVar(&s.stop, "stop", nil, "text that ends generation (may be repeated)")
-	f.StringArrayVar(&s.bias, "logit-bias", nil, "`ID=VALUE` added to a token's logit (may be repeated); -inf forbids it")
+	f.StringArrayVar(&s.bias, "logit-bias", nil, "added to a token's logit, `ID=VALUE` (may be repeated); -inf forbids it")
 }
 
 func (s *samplingFlags) options() (sample.Options, error) {
@@ -107,7 +107,7 @@ func generateCommand() *cobra.Command {
 		Short: "Continue a text with a language model",
 		Example: `  tessera generate -p "The prince said"
   tessera generate --model model.gguf -p "Once upon a time" -n 100 --temp 0 --json`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a text follows -p and a model's file --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sampling, err := s.options()
 			if err != nil {
@@ -135,22 +135,20 @@ func generateCommand() *cobra.Command {
 			out := cmd.OutOrStdout()
 			var text strings.Builder
 			begun := f.JSON // the prompt is repeated once it is sure that there is an answer
-			if n > 0 {
-				for token, err := range m.Generate(cmd.Context(), prompt, o) {
-					if err != nil {
-						if !f.JSON && begun {
-							fmt.Fprintln(out)
-						}
-						return err
+			for token, err := range m.Generate(cmd.Context(), prompt, o) {
+				if err != nil {
+					if !f.JSON && begun {
+						fmt.Fprintln(out)
 					}
-					if !begun {
-						fmt.Fprint(out, prompt)
-						begun = true
-					}
-					text.WriteString(token.Text)
-					if !f.JSON {
-						fmt.Fprint(out, token.Text)
-					}
+					return err
+				}
+				if !begun {
+					fmt.Fprint(out, prompt)
+					begun = true
+				}
+				text.WriteString(token.Text)
+				if !f.JSON {
+					fmt.Fprint(out, token.Text)
 				}
 			}
 			if !f.JSON {
@@ -177,7 +175,7 @@ func generateCommand() *cobra.Command {
 	f.AddProfile(cmd)
 	s.add(cmd)
 	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue")
-	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most")
+	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most; 0 means until the model ends the text or the context is full")
 	cmd.Flags().StringVar(&overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")
 	return cmd
 }

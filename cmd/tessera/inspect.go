@@ -148,21 +148,28 @@ func inspectCommand() *cobra.Command {
 	cmd.Flags().Lookup("model").Usage = "GGUF or ONNX file or folder of safetensors; without it the embedded model"
 	cmd.Flags().BoolVar(&passes, "passes", false, "show what each pass over the graph did")
 	cmd.Flags().StringVar(&dot, "dot", "", "write the graph before and after the passes as `NAME`.before.dot and NAME.after.dot")
-	cmd.Flags().StringArrayVar(&inputs, "shape", nil, "`NAME=AxBxC` of an ONNX input whose shape is open (may be repeated)")
-	cmd.Flags().StringToIntVar(&sizes, "at", nil, "`NAME=N[,...]`: also say which nodes run elsewhere for these symbolic sizes; without it those of one token of a language model")
+	cmd.Flags().StringArrayVar(&inputs, "shape", nil, "of an ONNX input whose shape is open, `NAME=AxBxC` (may be repeated)")
+	cmd.Flags().StringToIntVar(&sizes, "at", nil, "also say which nodes run elsewhere for these symbolic sizes, `NAME=N[,...]`, for example tokens=64,rows=1; without it those of one token of a language model")
+	cmd.Flags().Lookup("at").DefValue = "" // a map would print as []
 	return cmd
 }
 
-// placeAt compares the placement for other sizes with that for the largest. Without sizes it is that of decoding, one token, if the model has tokens.
+// placeAt compares the placement for other sizes with that for the largest. Without sizes it is that of decoding, one token, if the
+// model has tokens. Sizes that are not named, such as rows of a cache to write, go with the tokens.
 func (in *inspection) placeAt(ctx context.Context, exe *graph.Executable, sizes map[string]int) error {
 	most := exe.Symbols()
 	if len(sizes) == 0 {
 		if most["tokens"] == 0 {
 			return nil
 		}
-		sizes = map[string]int{}
-		for name, n := range most { // the others, such as rows of a cache to write, go with the tokens
-			sizes[name] = max(1, n/most["tokens"])
+		sizes = map[string]int{"tokens": 1}
+	}
+	if tokens, ok := sizes["tokens"]; ok && most["tokens"] > 0 {
+		sizes = maps.Clone(sizes)
+		for name, n := range most {
+			if _, named := sizes[name]; !named {
+				sizes[name] = max(min(tokens, 1), int(int64(n)*int64(tokens)/int64(most["tokens"])))
+			}
 		}
 	}
 	placed, err := exe.PlacementsAt(ctx, sizes)

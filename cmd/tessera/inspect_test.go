@@ -72,3 +72,35 @@ func TestMemoryOfArrays(t *testing.T) {
 		require.NoError(t, err, backend)
 	}
 }
+
+// Sizes that are not named go with the tokens, so that naming what one thinks of is enough.
+func TestInspectAt(t *testing.T) {
+	for at, want := range map[string]map[string]any{
+		"tokens=64,rows=1": {"tokens": 64., "rows": 1., "writes_4": 256.},
+		"tokens=64":        {"tokens": 64., "rows": 64., "writes_4": 256.},
+		"rows=1":           {"rows": 1.},
+		"":                 {"tokens": 1., "rows": 1., "writes_4": 4.},
+	} {
+		args := []string{"inspect"}
+		if at != "" {
+			args = append(args, "--at", at)
+		}
+		require.Equal(t, want, jsonOf(t, args...)["at"].([]any)[0].(map[string]any)["sizes"], at)
+	}
+	_, _, err := call(t, "inspect", "--at", "tokens=-1")
+	require.ErrorContains(t, err, "tokens = -1")
+	require.Equal(t, 2, cli.ExitCode(err))
+}
+
+// A product that the option rows put on the array is not said to belong on the CPU.
+func TestReasonOfRows(t *testing.T) {
+	at := jsonOf(t, "inspect", "--backend", "xdna2:rows=1")["at"].([]any)[0].(map[string]any)
+	found := 0
+	for _, n := range at["nodes"].([]any) {
+		if n := n.(map[string]any); n["backend"] == "xdna2" {
+			found++
+			require.Regexp(t, `simulated; on the array because of rows=1, although predicted [0-9.]+ [um]s on the array, more than [1-9][0-9.]* [nu]s on the CPU`, n["reason"])
+		}
+	}
+	require.Positive(t, found)
+}

@@ -122,6 +122,7 @@ func TestMistakes(t *testing.T) {
 	}{
 		{[]string{"generate", "--model", "none.gguf"}, 1, "none.gguf"},
 		{[]string{"generate", "--model", garbage}, 1, "garbage.gguf"},
+		{[]string{"generate", "--model", "../../models/cnn/digits.onnx"}, 1, "this is no GGUF file, which begins with \"GGUF\"; tessera run and tessera classify run ONNX models"},
 		{[]string{"generate", "--backend", "gpu"}, 2, `unknown backend "gpu"`},
 		{[]string{"generate", "--backend", "cpu:colour=red"}, 2, "colour"},
 		{[]string{"generate", "-p", strings.Repeat("war and peace ", 400)}, 1, "context"},

@@ -24,6 +24,18 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
+// status runs the command as main does, without what it prints, and returns its exit status.
+func status(t *testing.T, args ...string) int {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	stdout, stderr := os.Stdout, os.Stderr
+	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
+	os.Stdout, os.Stderr = null, null
+	return run(context.Background(), args)
+}
+
 func TestBackendsJSON(t *testing.T) {
 	out, _, err := call(t, "backends", "--json")
 	require.NoError(t, err)
@@ -47,7 +59,7 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"backends", "extra"}, 2},
 		{[]string{"nonsense"}, 2},
 	} {
-		require.Equal(t, c.want, run(context.Background(), c.args), "%v", c.args)
+		require.Equal(t, c.want, status(t, c.args...), "%v", c.args)
 	}
 	_, _, err := call(t, "backends", "--nonsense")
 	require.Equal(t, 2, cli.ExitCode(err))
@@ -58,9 +70,13 @@ func TestLostOutput(t *testing.T) {
 	closed, err := os.Open("main.go") // writing to it fails
 	require.NoError(t, err)
 	defer closed.Close()
-	stdout := os.Stdout
-	defer func() { os.Stdout = stdout }()
+	stdout, stderr := os.Stdout, os.Stderr
+	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
 	os.Stdout = closed
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	os.Stderr = null
 	for _, args := range [][]string{{"generate", "-n", "1"}, {"backends"}, {"tune", "--list"}, {"help"}} {
 		require.Equal(t, 1, run(context.Background(), args), "%v", args)
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -95,6 +97,9 @@ func (f *llmFlags) open() (*languageModel, error) {
 		closeAll()
 		if f.Model != "" && !strings.Contains(err.Error(), f.Model) {
 			err = fmt.Errorf("%s: %w", f.Model, err)
+		}
+		if isONNX(f.Model) && !errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; tessera run and tessera classify run ONNX models", err)
 		}
 		return nil, err
 	}

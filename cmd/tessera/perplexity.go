@@ -18,11 +18,11 @@ func perplexityCommand() *cobra.Command {
 		file string
 	)
 	cmd := &cobra.Command{
-		Use:   "perplexity --file TEXT",
+		Use:   "perplexity --file FILE",
 		Short: "Measure how well a language model predicts a text",
 		Long: `Perplexity splits the tokens of a text into windows of the context, evaluates each from an empty cache, and scores
 positions 1 to the end of each, the last partial one too. Lower is better.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a file of text follows --file and a model's --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return cli.Usagef("--file is missing: the text to score")
@@ -62,6 +62,6 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 	}
 	f.add(cmd)
 	f.AddProfile(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "`TEXT` file to score")
+	cmd.Flags().StringVar(&file, "file", "", "text `FILE` to score")
 	return cmd
 }

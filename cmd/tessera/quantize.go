@@ -78,7 +78,7 @@ func quantizeCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().StringVar(&o.Type, "type", "", "`TYPE` or recipe: "+strings.Join(gguf.Recipes(), ", "))
+	cmd.Flags().StringVar(&o.Type, "type", "", "tensor `TYPE` or recipe: "+strings.Join(gguf.Recipes(), ", "))
 	cmd.Flags().BoolVar(&o.Pure, "pure", false, "every matrix in the base type, without the recipe's mixture")
 	cmd.Flags().BoolVar(&o.Requantize, "allow-requantize", false, "accept tensors that are quantized already")
 	common.AddJSON(cmd)

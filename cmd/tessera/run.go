@@ -70,7 +70,7 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run --model F.onnx --input NAME=FILE.npy... --output DIR",
 		Short: "Run an ONNX model once, inputs and outputs as NumPy files",
-		Args:  cli.Args(cobra.NoArgs),
+		Args:  cli.NoArgs("a model's file follows --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Model == "" || folder == "" {
 				return cli.Usagef("--model FILE and --output DIR are needed")
@@ -136,8 +136,8 @@ func runCommand() *cobra.Command {
 	}
 	o.AddModel(cmd, "ONNX file")
 	o.AddProfile(cmd)
-	cmd.Flags().StringArrayVar(&inputs, "input", nil, "`NAME=FILE.npy` (may be repeated)")
-	cmd.Flags().StringVarP(&folder, "output", "o", "", "`DIR` for the outputs, NAME.npy each")
+	cmd.Flags().StringArrayVar(&inputs, "input", nil, "an input of the model, `NAME=FILE.npy` (may be repeated)")
+	cmd.Flags().StringVarP(&folder, "output", "o", "", "write the outputs to `DIR`, NAME.npy each")
 	return cmd
 }
 

@@ -95,7 +95,7 @@ accelerator, and what it would have taken there: simulated.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&text, "text", "", "`FILE` that language models read")
+	f.StringVar(&text, "text", "", "text `FILE` that language models read")
 	f.IntVar(&limit, "limit", 0, "read so many bytes of the text only; 0 means all")
 	f.IntVar(&context, "context", 0, "positions of the context; 0 means what the model was trained for")
 	f.StringVar(&images, "images", "", "IDX `FILE` of pictures that classifiers read")

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"context"
+	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,15 +34,32 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"xdna", "trace", "-o", "x.json"}, "--size is missing"},
 		{[]string{"xdna", "trace", "--size", "64x64x64"}, "--output is missing"},
 		{[]string{"aie", "predict"}, "--size is missing"},
+		{[]string{"generate", "The prince"}, `"The prince": tessera generate takes flags only, a text follows -p and a model's file --model`},
+		{[]string{"run", "x.onnx"}, `"x.onnx": tessera run takes flags only, a model's file follows --model`},
+		{[]string{"perplexity", "x.txt"}, "a file of text follows --file"},
+		{[]string{"chat", "Hello"}, "standard input"},
 		{[]string{"generate", "--cache", "file"}, "a value of --cache is written behind an equals sign: --cache=FILE"},
 		{[]string{"perplexity", "--cache", "file", "--file", "usage_test.go"}, "--cache=FILE"},
 		{[]string{"inspect", "--cache", "file", "model.gguf"}, "--cache=FILE"},
 	} {
 		_, _, err := call(t, c.args...)
 		require.ErrorContains(t, err, c.want, "%v", c.args)
-		require.Equal(t, 2, run(context.Background(), c.args), "%v: %v", c.args, err)
+		require.Equal(t, 2, status(t, c.args...), "%v: %v", c.args, err)
 	}
 	for _, args := range [][]string{{"xdna"}, {"aie"}, {"bench"}, {"help"}, {"help", "xdna", "plan"}} {
-		require.Zero(t, run(context.Background(), args), "%v", args)
+		require.Zero(t, status(t, args...), "%v", args)
+	}
+}
+
+// Help puts the word for a flag's value behind the flag: a text that begins with it says it twice in a row. A flag that is not set has no default to show.
+func TestHelpReadsWell(t *testing.T) {
+	for path, cmd := range leaves(newRoot()) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			require.False(t, strings.HasPrefix(f.Usage, "`"), "%s --%s: %s", path, f.Name, f.Usage)
+		})
+		help, _, err := call(t, append([]string{"help"}, strings.Fields(path)...)...)
+		require.NoError(t, err)
+		require.NotEmpty(t, help, path)
+		require.NotContains(t, help, "(default [])", path)
 	}
 }

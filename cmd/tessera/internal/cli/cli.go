@@ -63,6 +63,16 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// NoArgs is the check of a sub-command that takes flags alone; instead names the flags that an argument may have been meant for.
+func NoArgs(instead string) cobra.PositionalArgs {
+	return Args(func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return fmt.Errorf("%q: %s takes flags only, %s", args[0], cmd.CommandPath(), instead)
+	})
+}
+
 // Given repeats the flags of a set that were given, as one types them.
 func Given(flags *pflag.FlagSet) string {
 	var words []string
@@ -109,7 +119,7 @@ func (o *Options) AddProfile(cmd *cobra.Command) {
 // AddBackend adds --backend, --precision, --mode, --threads and --json.
 func (o *Options) AddBackend(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.Backend, "backend", "cpu", "`BACKEND[:key=value,...]` that runs the products: "+strings.Join(backends.Names(), ", "))
+	f.StringVar(&o.Backend, "backend", "cpu", "what runs the products: "+strings.Join(backends.Names(), ", ")+"; `NAME[:key=value,...]`")
 	f.StringVar(&o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, bfp16 (xdna2); int16, int8, fp32 (aie)")
 	f.StringVar(&o.Mode, "mode", "", "how a simulated accelerator computes: fast or emulate")
 	o.AddThreads(cmd)
