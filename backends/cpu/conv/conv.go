@@ -2,6 +2,7 @@ package conv
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
@@ -96,7 +97,7 @@ func (f *Filter) alloc(n int) {
 	f.data = alignedFloats(n)
 }
 
-// phase is one convolution: of a transposed one there is one for each residue of the stride.
+// phase is one convolution: of a transposed one there is one for each residue of the stride that has taps.
 type phase struct {
 	oz, oy, ox int // first output pixel
 	segs       []segment
@@ -372,27 +373,39 @@ func convPhase(s *Spec, cg int) phase {
 	return ph
 }
 
-// transposedPhases: output pixel y is fed by the taps ky for which y + Top - ky DH is a multiple of SH; the quotient is the input
-// pixel. The taps that pixels of one residue have are the same, at the same distances.
+// residue is what all output positions o of one residue of the stride have in common: the distances, in input positions, of the taps that feed them.
+type residue struct {
+	o     int
+	feeds []int
+}
+
+// residues returns the residues of a transposed dimension that have taps, in order: output o is fed by the taps k for which o + Before -
+// k Dilation is a multiple of Stride; the quotient is the input position.
+func (d Dim) residues() []residue {
+	var list []residue
+	for k := range d.Kernel {
+		o := floorMod(k*d.Dilation-d.Before, d.Stride)
+		i, known := slices.BinarySearchFunc(list, o, func(r residue, o int) int { return r.o - o })
+		if !known {
+			list = slices.Insert(list, i, residue{o: o})
+		}
+		list[i].feeds = append(list[i].feeds, floorDiv(o+d.Before-k*d.Dilation, d.Stride))
+	}
+	return list
+}
+
+// transposedPhases returns a phase for each residue of the strides that has taps, so never more than there are taps: results without are left to
+// bare.
 func transposedPhases(s *Spec, cg int) []phase {
 	d := s.dims()
-	// feeders are the distances of the input pixels of a residue.
-	feeders := func(d Dim, o int) (list []int) {
-		for k := range d.Kernel {
-			if v := o + d.Before - k*d.Dilation; floorMod(v, d.Stride) == 0 {
-				list = append(list, floorDiv(v, d.Stride))
-			}
-		}
-		return list
-	}
 	var list []phase
-	for oz := range d[0].Stride {
-		for oy := range d[1].Stride {
-			for ox := range d[2].Stride {
-				ph := phase{oz: oz, oy: oy, ox: ox, k: cg}
-				for _, dz := range feeders(d[0], oz) {
-					for _, dy := range feeders(d[1], oy) {
-						for _, dx := range feeders(d[2], ox) {
+	for _, z := range d[0].residues() {
+		for _, y := range d[1].residues() {
+			for _, x := range d[2].residues() {
+				ph := phase{oz: z.o, oy: y.o, ox: x.o, k: cg}
+				for _, dz := range z.feeds {
+					for _, dy := range y.feeds {
+						for _, dx := range x.feeds {
 							ph.segs = append(ph.segs, segment{dz, dy, dx})
 						}
 					}
@@ -449,6 +462,7 @@ type Plan struct {
 	scale   []float32 // factors, likewise; of dot kernels
 	extra   []int32   // what integer sums take, likewise
 	works   []work    // the phases of this size
+	bare    *bare     // of a transposed one: what no tap reaches, or nil
 	cur     *work
 	workers []scratch
 	dw      *depthwise
@@ -463,6 +477,8 @@ type work struct {
 	planes     int // of results, of an image
 	rows, cols int // of output pixels
 	copied     bool
+	gathered   bool // what is copied are the pixels that taps read, one after another
+	line       int  // numbers of a segment of a row of output in scratch, where gathered
 	flat       bool // all pixels of all images are one row
 	offs       []int
 	padLeft    int
@@ -541,6 +557,9 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 			p.works = append(p.works, w)
 		}
 	}
+	if s.Transposed {
+		p.bare = newBare(p)
+	}
 	return p, nil
 }
 
@@ -601,27 +620,38 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	if w.flat {
 		units = ceilDiv(w.cols, unit)
 	}
-	w.block = units
-	if w.copied {
-		rowFloats := max(w.dzPlanes*w.width*s.C*size/4, 1)
-		w.block = max((inL2(p.kn.scratchFloats)/rowFloats-w.dyRows)/sy+1, 1)
-		w.block = min(w.block, units)
-	}
-	if workers > 1 {
-		want := ceilDiv(p.kn.jobsPerWorker*workers, max(images, 1))
-		if limit := max(units/want, 1); w.block > limit {
-			w.block = limit
+	jobs := func(block int) int {
+		block = min(block, units)
+		if workers > 1 {
+			want := ceilDiv(p.kn.jobsPerWorker*workers, max(images, 1))
+			if limit := max(units/want, 1); block > limit {
+				block = limit
+			}
+			// A job of a few microseconds is not worth its start.
+			macs := float64(ph.k*max(len(ph.segs), 1)) * float64(s.M)
+			if !w.flat {
+				macs *= float64(w.cols)
+			} else {
+				macs *= float64(unit)
+			}
+			block = min(max(block, int(float64(p.kn.jobMacs)/max(macs, 1))), units)
 		}
-		// A job of a few microseconds is not worth its start.
-		macs := float64(ph.k*max(len(ph.segs), 1)) * float64(s.M)
-		if !w.flat {
-			macs *= float64(w.cols)
-		} else {
-			macs *= float64(unit)
-		}
-		w.block = min(max(w.block, int(float64(p.kn.jobMacs)/max(macs, 1))), units)
+		return max(block, 1)
 	}
-	w.block = max(w.block, 1)
+	if !w.copied {
+		w.block = jobs(units)
+	} else {
+		scratch := inL2(p.kn.scratchFloats)
+		w.block = jobs(max((scratch/max(product(w.dzPlanes, w.width, s.C, size)/4, 1)-w.dyRows)/sy+1, 1))
+		// Long strides, dilations and padding make rows of which taps read little, and nothing bounds the rest.
+		const sparse = 4
+		w.line = product(w.cols, ph.k/(s.C/s.Groups), s.C)
+		row := product(len(ph.segs), w.line)
+		if product(w.dzPlanes, (w.block-1)*sy+w.dyRows, w.width, s.C)/sparse > product(w.block, row) {
+			w.gathered = true
+			w.block = jobs(scratch / max(product(row, size)/4, 1))
+		}
+	}
 	w.blocks = ceilDiv(units, w.block)
 	if workers > 1 && w.blocks*images < 2*workers && w.cuts < panels && w.blocks*images%workers != 0 {
 		w.panels = max(panels/(2*workers), 1)
@@ -631,7 +661,11 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.block *= unit
 	}
 	w.high = (min(w.block, w.rows)-1)*sy + w.dyRows
-	for _, sg := range ph.segs {
+	for i, sg := range ph.segs {
+		if w.gathered {
+			w.offs = append(w.offs, i*w.line*size)
+			continue
+		}
 		if w.copied { // from the first pixel in scratch memory
 			sg = segment{sg.dz - low.dz, sg.dy - low.dy, sg.dx + w.padLeft}
 		} else { // from the first pixel of the plane
@@ -640,6 +674,17 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.offs = append(w.offs, ((sg.dz*w.high+sg.dy)*w.width+sg.dx)*s.C*size)
 	}
 	return w
+}
+
+// mostSize is more than any memory has. Sums of several still fit an int.
+const mostSize = 1 << 56
+
+// product returns the product of sizes, at most mostSize.
+func product(factors ...int) int {
+	if n, ok := mem.Mul(factors...); ok {
+		return min(n, mostSize)
+	}
+	return mostSize
 }
 
 // inL2 returns what of a number of floats, which is meant for an L2 of 1 MiB, goes into this processor's: less where that is smaller.
@@ -694,6 +739,12 @@ func (p *Plan) Run(a *Args) {
 			p.workers = append(p.workers, scratch{})
 		}
 		par.Run(p.threads, n, p)
+	}
+	if b := p.bare; b != nil {
+		for len(p.workers) < par.Workers(p.threads, b.jobs) {
+			p.workers = append(p.workers, scratch{})
+		}
+		par.Run(p.threads, b.jobs, b)
 	}
 	p.args = nil
 }
@@ -759,6 +810,9 @@ func (p *Plan) Do(worker, job int) {
 	}
 	from, to := image*depth.In+plane*sz+w.dzMin, image*depth.Out+oz+plane*stepZ // of all planes
 	t.ars = sx * s.C * size
+	if w.gathered {
+		t.ars = w.line / w.cols * size
+	}
 
 	// finishing a tile outside Y
 	direct := a.Store == nil
@@ -774,6 +828,8 @@ func (p *Plan) Do(worker, job int) {
 	}
 	var base unsafe.Pointer // of the pixel at row 0, column 0 of the block
 	switch {
+	case w.gathered:
+		base = p.gather(sc, image, plane*sz, first, last, sy, sx)
 	case w.copied:
 		base = p.copyRows(sc, image, plane*sz+w.dzMin, first, last, sy)
 	case loads:
@@ -805,6 +861,8 @@ func (p *Plan) Do(worker, job int) {
 				}
 				var at int
 				switch {
+				case w.gathered:
+					at = (row-first)*len(w.ph.segs)*w.line + col*(w.line/w.cols)
 				case w.copied:
 					at = ((row-first)*sy*w.width + col*sx) * s.C
 				case loads && w.flat:
@@ -817,10 +875,6 @@ func (p *Plan) Do(worker, job int) {
 				pixel := (to*s.OH+oy+row*stepY)*s.OW + ox + col*stepX
 				for g := range s.Groups {
 					t.a = unsafe.Add(base, (at+g*cg)*size)
-					if t.segs == 0 {
-						p.bare(sc, g, p0, p1, h*count, pixel, stepX)
-						continue
-					}
 					p.panels(sc, g, p0, p1, h, count, pixel, stepX, (row-first)*strips+st)
 				}
 				if (a.Post != nil || !direct) && cut == cuts-1 {
@@ -895,28 +949,6 @@ func (p *Plan) stored() int {
 		return 1
 	}
 	return max(floats/(p.k.mr*p.s.M), 1)
-}
-
-// bare computes pixels that no tap reaches: of a transposed convolution whose stride is larger than its kernel.
-func (p *Plan) bare(sc *scratch, g, p0, p1, h, pixel, stepX int) {
-	a, s, k := p.args, &p.s, p.k
-	mg := s.M / s.Groups
-	init := p.init[g*len(p.init)/s.Groups:]
-	for i := range h {
-		at := (pixel + i*stepX) * s.M
-		for ch := p0 * k.nr; ch < min(p1*k.nr, mg); ch++ {
-			x := init[ch]
-			if a.Residual != nil {
-				x += a.Residual[at+g*mg+ch]
-			}
-			x = finish(x, a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T)
-			if a.Store == nil {
-				a.Y[at+g*mg+ch] = x
-			} else {
-				sc.out[i*s.M+g*mg+ch] = x
-			}
-		}
-	}
 }
 
 // edge runs a kernel that knows no short panels, by way of scratch memory.
@@ -1009,4 +1041,43 @@ func (p *Plan) loadRows(sc *scratch, worker, plane, block, first, last, sy int) 
 		p.load(unsafe.Pointer(&sc.rows[0]), from, n)
 	}
 	return unsafe.Pointer(&sc.rows[0])
+}
+
+// gather copies the pixels that output rows first to last of a plane read, in the order in which the taps read them, with zeros for those outside,
+// and returns the first one: scratch memory has, for each row and segment, the pixels of the segment for every result of the row. The first
+// plane of an image that a tap without distance reads is z.
+func (p *Plan) gather(sc *scratch, image, z, first, last, sy, sx int) unsafe.Pointer {
+	w, s, size := p.cur, &p.s, p.k.kind.size()
+	depth, run := s.Depth.or(one).In, w.line/w.cols/s.C
+	sc.need(&sc.rows, w.block*len(w.ph.segs)*w.line*size/4+16)
+	dst := unsafe.Pointer(&sc.rows[0])
+	for row := first; row < last; row++ {
+		for _, sg := range w.ph.segs {
+			plane, y := z+sg.dz, row*sy+sg.dy
+			switch {
+			case plane < 0 || plane >= depth || y < 0 || y >= s.H:
+				p.fill(dst, w.line)
+			case sx == 1 && run == 1: // neighbours
+				p.copyPixels(dst, (image*depth+plane)*s.H+y, sg.dx, w.cols)
+			default:
+				for col := range w.cols {
+					p.copyPixels(unsafe.Add(dst, col*run*s.C*size), (image*depth+plane)*s.H+y, col*sx+sg.dx, run)
+				}
+			}
+			dst = unsafe.Add(dst, w.line*size)
+		}
+	}
+	return unsafe.Pointer(&sc.rows[0])
+}
+
+// copyPixels copies n pixels from x on of a row of all images, with zeros for those outside.
+func (p *Plan) copyPixels(dst unsafe.Pointer, row, x, n int) {
+	s, size := &p.s, p.k.kind.size()
+	from := min(max(-x, 0), n)
+	to := max(min(s.W-x, n), from)
+	p.fill(dst, from*s.C)
+	if to > from {
+		p.load(unsafe.Add(dst, from*s.C*size), (row*s.W+x+from)*s.C, (to-from)*s.C)
+	}
+	p.fill(unsafe.Add(dst, to*s.C*size), (n-to)*s.C)
 }

@@ -297,6 +297,57 @@ func transposedCases() []Spec {
 	return list
 }
 
+// sparseCases have strides, dilations or padding far larger than their images, so that taps read little of what lies between the first and the last;
+// transposed ones have results, some of them all, that no tap reaches.
+func sparseCases() []Spec {
+	var list []Spec
+	rng := rand.New(rand.NewPCG(11, 11))
+	for i := 0; len(list) < 150; i++ {
+		g := 1 + rng.IntN(2)
+		s := Spec{N: 1 + rng.IntN(2), C: g * (1 + rng.IntN(9)), M: g * (1 + rng.IntN(20)), Groups: g, Transposed: i%3 == 0}
+		far := []int{7, 100, 1 << 20, 1 << 30}[rng.IntN(4)]
+		size := func() Dim {
+			d := Dim{In: 1 + rng.IntN(5), Kernel: 1 + rng.IntN(3), Stride: 1 + rng.IntN(3), Dilation: 1 + rng.IntN(3), Before: rng.IntN(4)}
+			long := far - rng.IntN(4)
+			switch {
+			case s.Transposed:
+				d.Out = 1 + rng.IntN(9)
+				if i%2 == 0 {
+					d.Stride, d.Before = long, rng.IntN(2)*max(long-rng.IntN(9), 0)
+				} else {
+					d.Dilation, d.Before = long, rng.IntN(2)*max((d.Kernel-1)*long-rng.IntN(9), 0)
+				}
+			case i%2 == 0:
+				d.Stride, d.Before = long, rng.IntN(2)*long
+				d.Out = 1 + rng.IntN(3)
+			default:
+				d.Dilation, d.Before = long, rng.IntN(2)*long
+				d.Out = 1 + rng.IntN(5)
+			}
+			return d
+		}
+		d := [3]Dim{one, size(), size()}
+		if i%4 == 3 {
+			d[0] = size()
+			s.Depth = d[0]
+		}
+		s.H, s.OH, s.KH, s.SH, s.DH, s.Top = d[1].In, d[1].Out, d[1].Kernel, d[1].Stride, d[1].Dilation, d[1].Before
+		s.W, s.OW, s.KW, s.SW, s.DW, s.Left = d[2].In, d[2].Out, d[2].Kernel, d[2].Stride, d[2].Dilation, d[2].Before
+		if i%7 == 6 && !s.Transposed {
+			s.Groups, s.M = s.C, s.C
+		}
+		valid := true // as the operation sees it: no negative padding of a convolution, and a transposed one covers its results
+		win, _ := window(s)
+		for j, d := range spatial(s) {
+			valid = valid && (s.Transposed && win.After[j] > -far || win.After[j] >= 0 && win.After[j] <= math.MaxInt32 && d.Before <= math.MaxInt32)
+		}
+		if valid {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // winogradCases are those of the others that the algorithm takes, with both sizes of tiles, and some whose tiles fill several jobs.
 func winogradCases() []Spec {
 	var list []Spec
@@ -307,7 +358,7 @@ func winogradCases() []Spec {
 			}
 		}
 	}
-	for _, s := range slices.Concat(cases(), deepCases()) {
+	for _, s := range slices.Concat(cases(), deepCases(), sparseCases()) {
 		add(s)
 	}
 	for _, k := range []int{3, 5} { // lines
@@ -355,7 +406,7 @@ type problem struct {
 var problems = sync.OnceValue(func() []problem {
 	rng := rand.New(rand.NewPCG(7, 7))
 	var list []problem
-	for i, s := range slices.Concat(cases(), deepCases(), transposedCases(), winogradCases()) {
+	for i, s := range slices.Concat(cases(), deepCases(), transposedCases(), sparseCases(), winogradCases()) {
 		ac := actCases[i%len(actCases)]
 		nx, ny := s.sizes()
 		p := problem{s: s, act: ac.act, x: randomOf(rng, nx), w: randomOf(rng, s.Weights())}

@@ -1,6 +1,11 @@
 package conv
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+
+	"github.com/tessera-go/tessera/internal/mem"
+)
 
 // Dim is a spatial dimension of a convolution or a pooling.
 type Dim struct {
@@ -17,6 +22,16 @@ var one = Dim{In: 1, Out: 1, Kernel: 1, Stride: 1, Dilation: 1}
 func (d Dim) check() error {
 	if d.In < 0 || d.Out < 0 || d.Kernel < 1 || d.Stride < 1 || d.Dilation < 1 || d.Before < 0 {
 		return fmt.Errorf("conv: dimension %+v", d)
+	}
+	// Positions of taps and of results, with their padding, are computed as ints.
+	reach, ok1 := mem.Mul(d.Kernel, d.Dilation)
+	results, ok2 := mem.Mul(max(d.Out-1, 0), d.Stride)
+	images, ok3 := mem.Mul(max(d.In-1, 0), d.Stride)
+	if !ok1 || !ok2 || !ok3 {
+		return fmt.Errorf("conv: dimension %+v: %w", d, mem.ErrOverflow)
+	}
+	if n, ok := mem.Add(d.In, d.Out, d.Before, reach, max(results, images), d.Stride); !ok || n > math.MaxInt/4 {
+		return fmt.Errorf("conv: dimension %+v: %w", d, mem.ErrOverflow)
 	}
 	return nil
 }

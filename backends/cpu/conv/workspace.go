@@ -40,14 +40,19 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 		w := &p.works[i]
 		workers = max(workers, par.Workers(p.threads, w.planesOf(s)*w.blocks*w.cuts))
 		switch {
+		case w.gathered:
+			rows = max(rows, product(w.block, len(w.offs), w.line))
 		case w.copied:
-			rows = max(rows, w.dzPlanes*w.high*w.width*s.C)
+			rows = max(rows, product(w.dzPlanes, w.high, w.width, s.C))
 		case !load && p.k.kind == kindF32 || p.k.kind == kindBF16: // read where they lie
 		case w.flat:
 			rows = max(rows, min(w.block, w.cols)*s.C)
 		default:
 			rows = max(rows, min((min(w.block, w.rows)-1)*sy+w.dyMin+w.dyRows, s.H)*s.W*s.C)
 		}
+	}
+	if p.bare != nil {
+		workers = max(workers, par.Workers(p.threads, p.bare.jobs))
 	}
 	floats := 0
 	if rows > 0 {
@@ -59,7 +64,7 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 	if !p.k.masks {
 		floats += 2 * p.k.mr * p.k.nr
 	}
-	return bytes + 4*workers*floats
+	return min(bytes+product(4, workers, floats), mostSize)
 }
 
 // Held returns the bytes of scratch memory that the workers of the plan hold.

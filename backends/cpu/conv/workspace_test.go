@@ -1,10 +1,12 @@
 package conv
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/mem"
 )
 
 // TestWorkspaceBytes compares the bound with what the workers of a plan hold after a run. With one worker it is what they hold, but for the places
@@ -65,5 +67,55 @@ func TestWorkspaceBytes(t *testing.T) {
 	}
 	if all == 0 {
 		t.Error("no plan held anything")
+	}
+}
+
+// TestScratchOfSparse: what a run holds follows from what taps read and from the results, however far strides, dilations and padding reach.
+func TestScratchOfSparse(t *testing.T) {
+	for _, s := range sparseCases() {
+		f, err := Pack(s, make([]float32, s.Weights()), nil, cpuinfo.Get().ISA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(f.phases); n > s.taps() {
+			t.Errorf("%+v: %d phases for %d taps", s, n, s.taps())
+		}
+		for _, threads := range []int{1, 3} {
+			p, err := NewPlan(f, s, threads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, y := s.sizes()
+			a := &Args{X: make([]float32, x), Y: make([]float32, y), Act: NoAct, Load: func(dst []float32, i int) { clear(dst) }, Store: func(int, []float32) {}}
+			p.Run(a)
+			held, bound := p.Held(), p.WorkspaceBytes(true, true)
+			if held > bound {
+				t.Errorf("%+v, %d workers: holds %d bytes, the bound is %d", s, threads, held, bound)
+			}
+			// All taps of all results, four times, and the pixels and edges of tiles.
+			if most := threads * (4*4*(y*s.taps()*s.C+x) + 1<<18); bound > most {
+				t.Errorf("%+v, %d workers: the bound is %d bytes, %d are plenty", s, threads, bound, most)
+			}
+		}
+	}
+}
+
+// TestSizesDoNotWrap: products of sizes stop at the largest one, and positions that no int holds are refused.
+func TestSizesDoNotWrap(t *testing.T) {
+	for _, c := range []struct {
+		factors []int
+		want    int
+	}{{[]int{3, 5}, 15}, {[]int{1 << 31, 1 << 31, 2, 4}, mostSize}, {[]int{1 << 32, 1 << 32}, mostSize}, {[]int{1 << 60}, mostSize}, {[]int{1 << 62, 0}, 0}} {
+		if got := product(c.factors...); got != c.want {
+			t.Errorf("%v: %d, want %d", c.factors, got, c.want)
+		}
+	}
+	const most = 1<<63 - 1
+	for i, d := range []Dim{{Stride: most, Out: 3}, {Dilation: most, Kernel: 3}, {Before: most}, {In: most}, {Out: most}, {Stride: most, In: 3}} {
+		s := Spec{N: 1, H: 1, W: max(d.In, 1), C: 1, M: 1, KH: 1, KW: max(d.Kernel, 1), SH: 1, SW: max(d.Stride, 1), DH: 1, DW: max(d.Dilation, 1), Left: d.Before,
+			OH: 1, OW: max(d.Out, 1), Groups: 1, Transposed: i%2 > 0}
+		if err := s.Check(); !errors.Is(err, mem.ErrOverflow) {
+			t.Errorf("%+v: %v", s, err)
+		}
 	}
 }
