@@ -65,14 +65,12 @@ func (b *Batch) Add(ctx context.Context, prompt []int32) (*Sequence, error) {
 	q := &Sequence{b: b, slot: len(b.seqs), pending: -1}
 	for from := 0; from < len(prompt); from += lim.tokens {
 		part := prompt[from:min(from+lim.tokens, len(prompt))]
-		ids := make([][]int32, 1)
-		ids[0] = part
-		logits, err := b.run(ctx, q.slot, ids, []int{from}, from+len(part) == len(prompt))
-		if err != nil {
-			return nil, err
+		var each func(int, []float32)
+		if from+len(part) == len(prompt) {
+			each = func(_ int, logits []float32) { q.logits = slices.Clone(logits) }
 		}
-		if logits != nil {
-			q.logits = slices.Clone(logits)
+		if err := b.run(ctx, q.slot, [][]int32{part}, []int{from}, each); err != nil {
+			return nil, err
 		}
 	}
 	q.tokens = slices.Clone(prompt)
@@ -80,26 +78,26 @@ func (b *Batch) Add(ctx context.Context, prompt []int32) (*Sequence, error) {
 	return q, nil
 }
 
-// run evaluates equally many tokens of each of the sequences from slot first on, at their positions, and returns the logits of the last
-// token of each.
-func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, want bool) ([]float32, error) {
+// run evaluates equally many tokens of each of the sequences from slot first on, at their positions. Each, if not nil, is called with the logits of
+// the last token of every sequence, counted from first; the slice is valid during the call, as Close may give its memory back afterwards.
+func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, each func(i int, logits []float32)) error {
 	s := b.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.exe == nil {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	n, m, context := len(ids), len(ids[0]), s.p.lim.context
 	for i, part := range ids {
 		for j, id := range part {
 			if id < 0 || int(id) >= s.m.Config.Vocab {
-				return nil, fmt.Errorf("llm: token %d, the vocabulary has %d", id, s.m.Config.Vocab)
+				return fmt.Errorf("llm: token %d, the vocabulary has %d", id, s.m.Config.Vocab)
 			}
 			s.ids[i*m+j], s.positions[i*m+j] = id, int32(at[i]+j)
 		}
 	}
 	rows := 0
-	if want {
+	if each != nil {
 		for i := range n {
 			s.outs[i] = int32(i*m + m - 1)
 		}
@@ -130,16 +128,21 @@ func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, wan
 		errs = append(errs, err, s.exe.Bind(v, view))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return err
 	}
 	if err := compute(ctx, s.exe); err != nil {
-		return nil, err
+		return err
 	}
 	if rows == 0 {
-		return nil, nil
+		return nil
 	}
 	out := s.exe.Output(s.p.result())
-	return tensor.Data[float32](&out), nil
+	logits := tensor.Data[float32](&out)
+	v := len(logits) / rows
+	for i := range rows {
+		each(i, logits[i*v:(i+1)*v])
+	}
+	return nil
 }
 
 // Step evaluates the tokens that Push has added, of all sequences at once. Sequences without one keep their logits.
@@ -159,24 +162,18 @@ func (b *Batch) Step(ctx context.Context) error {
 	if !any {
 		return nil
 	}
-	logits, err := b.run(ctx, 0, ids, at, true)
-	if err != nil {
-		return err
-	}
-	v := len(logits) / len(b.seqs)
-	for i, q := range b.seqs {
-		if q.pending >= 0 {
+	return b.run(ctx, 0, ids, at, func(i int, logits []float32) {
+		if q := b.seqs[i]; q.pending >= 0 {
 			q.tokens, q.pending = append(q.tokens, q.pending), -1
+			copy(q.logits, logits)
 		}
-		copy(q.logits, logits[i*v:(i+1)*v])
-	}
-	return nil
+	})
 }
 
 // Close releases the batch's memory.
 func (b *Batch) Close() error { return b.s.Close() }
 
-// Logits returns those of the sequence's last evaluated token.
+// Logits returns those of the sequence's last evaluated token. They are valid until the next Step.
 func (q *Sequence) Logits() []float32 { return q.logits }
 
 // Tokens returns what the sequence holds.

@@ -196,7 +196,7 @@ func (m *Model) encode(ctx context.Context, ids []int32, each func(int, []float3
 	defer e.busy.Done()
 	if exe == nil {
 		var err error
-		if exe, err = e.first.Fork(ctx); err != nil {
+		if exe, err = fork(ctx, e.first); err != nil {
 			return err
 		}
 	}

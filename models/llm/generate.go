@@ -144,7 +144,7 @@ func (s *Session) generate(ctx context.Context, prompt []int32, o *GenerateOptio
 	}
 	e.sampler.Accept(s.Tokens()...)
 	e.sampler.Accept(prompt...)
-	if n := len(s.tokens); len(prompt) == 0 && len(s.pending) == 0 && s.logits == nil {
+	if n := len(s.tokens); len(prompt) == 0 && len(s.pending) == 0 && len(s.logits) == 0 {
 		s.tokens, s.pending = s.tokens[:n-1], []int32{s.tokens[n-1]} // its logits are needed again
 	}
 	if err := s.Eval(ctx, prompt...); err != nil {

@@ -123,7 +123,8 @@ func Open(path string, o Options) (m *Model, err error) {
 }
 
 // Parse opens a GGUF file that lies in memory, such as an embedded one. The bytes must not change.
-func Parse(data []byte, o Options) (*Model, error) {
+func Parse(data []byte, o Options) (m *Model, err error) {
+	defer mem.Faults(&err)() // packed weights may be mapped
 	start := time.Now()
 	f, err := gguf.Parse(data)
 	if err != nil {
@@ -234,13 +235,14 @@ func (m *Model) limits() limits {
 }
 
 // program returns the compiled decoder for limits, built by the first caller.
-func (m *Model) program(ctx context.Context, lim limits) (*program, error) {
+func (m *Model) program(ctx context.Context, lim limits) (p *program, err error) {
+	defer mem.Faults(&err)() // weights may be packed or converted
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil, ErrClosed
 	}
-	if p := m.programs[lim]; p != nil {
+	if p = m.programs[lim]; p != nil {
 		return p, nil
 	}
 	d, err := buildDecoder(m.Config, m.w, lim)
@@ -253,7 +255,7 @@ func (m *Model) program(ctx context.Context, lim limits) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{decoder: d, lim: lim, exe: exe}
+	p = &program{decoder: d, lim: lim, exe: exe}
 	m.programs[lim] = p
 	return p, nil
 }
@@ -266,7 +268,7 @@ func (p *program) fork(ctx context.Context) (*graph.Executable, error) {
 		p.taken = true
 		return p.exe, nil
 	}
-	return p.exe.Fork(ctx)
+	return fork(ctx, p.exe)
 }
 
 // Executable returns the compiled graph of the model's sessions, for reports on placement and memory.

@@ -9,6 +9,8 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+
+	"github.com/tessera-go/tessera/internal/mem"
 )
 
 // A saved session is, little-endian: the magic number, a version, the model's fingerprint, the number of tokens, the tokens, the rows of
@@ -24,12 +26,13 @@ type SavedError struct{ Reason string }
 func (e *SavedError) Error() string { return "saved session: " + e.Reason }
 
 // fingerprint tells models apart whose caches must not be mixed: by shape, and by three samples of every weight.
-func (m *Model) fingerprint() uint32 {
+func (m *Model) fingerprint() (sum uint32, err error) {
+	defer mem.Faults(&err)()
 	h := crc32.NewIEEE()
 	c := m.Config
 	fmt.Fprint(h, c.Arch, c.Vocab, c.Dim, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.ValDim, m.opts.CacheType)
 	m.w.src.each(func(name string, data []byte) { sampleTensor(h, name, data, false) })
-	return h.Sum32()
+	return h.Sum32(), nil
 }
 
 // blocks calls f with the bytes of the first n rows of every head of every cache, in the order of the format.
@@ -55,18 +58,22 @@ func (s *Session) Save(w io.Writer) error {
 	if s.exe == nil {
 		return ErrClosed
 	}
+	print, err := s.m.fingerprint()
+	if err != nil {
+		return err
+	}
 	buffered := bufio.NewWriterSize(w, 1<<20)
 	sum := crc32.NewIEEE()
 	out := io.MultiWriter(buffered, sum)
 	head := append([]byte(cacheMagic), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	le := binary.LittleEndian
 	le.PutUint32(head[4:], cacheVersion)
-	le.PutUint32(head[8:], s.m.fingerprint())
+	le.PutUint32(head[8:], print)
 	le.PutUint32(head[12:], uint32(len(s.tokens)))
 	for _, id := range s.tokens {
 		head = le.AppendUint32(head, uint32(id))
 	}
-	_, err := out.Write(head)
+	_, err = out.Write(head)
 	if err == nil {
 		err = s.blocks(len(s.tokens), func(rows []byte) error { _, err := out.Write(rows); return err })
 	}
@@ -83,7 +90,7 @@ func (s *Session) Load(ctx context.Context, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.pending = nil
+	s.pending, s.logits = nil, s.logits[:0]
 	if len(tokens) == 0 {
 		s.tokens = nil
 		return nil
@@ -114,12 +121,16 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 	if err := take(head[:], "its header"); err != nil {
 		return nil, err
 	}
+	print, err := s.m.fingerprint()
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case string(head[:4]) != cacheMagic:
 		return nil, &SavedError{fmt.Sprintf("magic number %q, %q is right", head[:4], cacheMagic)}
 	case le.Uint32(head[4:]) != cacheVersion:
 		return nil, &SavedError{fmt.Sprintf("version %d, %d can be read", le.Uint32(head[4:]), cacheVersion)}
-	case le.Uint32(head[8:]) != s.m.fingerprint():
+	case le.Uint32(head[8:]) != print:
 		return nil, &SavedError{"it belongs to another model or cache type"}
 	}
 	n := le.Uint32(head[12:])
@@ -140,7 +151,7 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 	}
 	// The rows wait until the checksum is right: a session that goes on must not lose what it has.
 	var staged [][]byte
-	err := s.blocks(int(n), func(rows []byte) error {
+	err = s.blocks(int(n), func(rows []byte) error {
 		b := make([]byte, len(rows))
 		staged = append(staged, b)
 		return take(b, "its keys and values")
@@ -175,6 +186,11 @@ func (s *Session) Fork() (*Session, error) {
 	defer s.mu.Unlock()
 	if s.exe == nil {
 		return nil, errors.Join(ErrClosed, f.Close())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.exe == nil { // the model has been closed meanwhile
+		return nil, ErrClosed
 	}
 	n := len(s.tokens)
 	var rows [][]byte

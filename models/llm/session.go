@@ -26,7 +26,8 @@ type Session struct {
 	tokens []int32 // what the cache holds
 	// pending tokens have been said but not evaluated: the last one of a generation may never need to be.
 	pending []int32
-	logits  []float32
+	// logits are a copy: what a run writes them to is given back by Close, which may be called while they are being sampled from.
+	logits []float32
 
 	ids, positions []int32 // of one run
 	outs           []int32
@@ -139,16 +140,21 @@ func (s *Session) Rewind(n int) error {
 		return fmt.Errorf("llm: rewind to %d of %d tokens", n, s.Len())
 	}
 	if n < len(s.tokens) {
-		s.logits = nil // they were those of a token that is gone
+		s.logits = s.logits[:0] // they were those of a token that is gone
 	}
 	s.pending = s.pending[:max(0, n-len(s.tokens))]
 	s.tokens = s.tokens[:min(n, len(s.tokens))]
 	return nil
 }
 
-// Logits returns those of the last token that was evaluated, nil after a rewind. They are valid until the next evaluation and until the session or
-// the model is closed, which gives their memory back.
-func (s *Session) Logits() []float32 { return s.logits }
+// Logits returns those of the last token that was evaluated, nil after a rewind. They are valid until the next evaluation, also if the session or the
+// model is closed meanwhile.
+func (s *Session) Logits() []float32 {
+	if len(s.logits) == 0 {
+		return nil
+	}
+	return s.logits
+}
 
 // Eval reads tokens and leaves the logits of the last one in Logits. If the context is too short nothing is read and the error is a
 // *ContextError. After another error the tokens before the failure remain read.
@@ -207,7 +213,7 @@ func (s *Session) eval(ctx context.Context, ids []int32, all bool, each func(int
 		}
 		if rows > 0 {
 			v := len(logits) / rows
-			s.logits = logits[len(logits)-v:]
+			s.logits = append(s.logits[:0], logits[len(logits)-v:]...)
 			if each != nil {
 				for i := range rows {
 					if err := each(from+i, logits[i*v:(i+1)*v]); err != nil {
@@ -221,7 +227,7 @@ func (s *Session) eval(ctx context.Context, ids []int32, all bool, each func(int
 	return nil
 }
 
-// run evaluates one chunk and returns the logits of its last rows tokens.
+// run evaluates one chunk and returns the logits of its last rows tokens, in memory that is valid while the caller holds the lock and until the next run.
 func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, error) {
 	n, start, context := len(ids), len(s.tokens), s.p.lim.context
 	copy(s.ids, ids)
@@ -260,6 +266,12 @@ func compute(ctx context.Context, exe *graph.Executable) (err error) {
 	return exe.Run(ctx)
 }
 
+// fork prepares another executable of a graph, with the same care.
+func fork(ctx context.Context, exe *graph.Executable) (f *graph.Executable, err error) {
+	defer mem.Faults(&err)()
+	return exe.Fork(ctx)
+}
+
 // result is the output of the graph.
 func (d *decoder) result() graph.Value {
 	if d.logits.Absent() {
@@ -283,10 +295,12 @@ func (s *Session) bind(n, rows int) error {
 
 // Close releases the session's memory. A second call does nothing.
 func (s *Session) Close() error {
+	err := s.release()
+	// Until here the model's Close must wait for what the session is doing.
 	s.m.mu.Lock()
 	delete(s.m.sessions, s)
 	s.m.mu.Unlock()
-	return s.release()
+	return err
 }
 
 func (s *Session) release() error {
