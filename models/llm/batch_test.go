@@ -45,6 +45,16 @@ func TestSaveLoadFork(t *testing.T) {
 	rest, _ = collect(t, l.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 10}))
 	require.Equal(t, whole, slices.Concat(first, rest))
 
+	// One that is interrupted has the tokens, and goes on.
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	require.NoError(t, l.Rewind(1))
+	require.ErrorIs(t, l.Load(canceled, bytes.NewReader(saved.Bytes())), context.Canceled)
+	require.Equal(t, s.Tokens(), l.Tokens())
+	require.Nil(t, l.Logits())
+	rest, _ = collect(t, l.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 10}))
+	require.Equal(t, whole, slices.Concat(first, rest))
+
 	// Damaged files are refused, and what the session has read stays.
 	require.NoError(t, l.Rewind(0))
 	want := logitsOf(t, l, 5, 6, 7)

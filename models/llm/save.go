@@ -84,7 +84,7 @@ func (s *Session) Save(w io.Writer) error {
 }
 
 // Load replaces what the session has read by a saved session of the same model. The last token is evaluated again, so that Logits are
-// there. After an error the session is as it was.
+// there. After an error the session is as it was; only if that evaluation fails it holds the saved tokens, and the next one makes up for it.
 func (s *Session) Load(ctx context.Context, r io.Reader) error {
 	tokens, err := s.load(r)
 	if err != nil {
@@ -95,8 +95,9 @@ func (s *Session) Load(ctx context.Context, r io.Reader) error {
 		s.tokens = nil
 		return nil
 	}
-	s.tokens = tokens[:len(tokens)-1]
-	return s.Eval(ctx, tokens[len(tokens)-1])
+	n := len(tokens) - 1
+	s.tokens, s.pending = tokens[:n:n], tokens[n:]
+	return s.Eval(ctx)
 }
 
 func (s *Session) load(r io.Reader) ([]int32, error) {
