@@ -3,6 +3,8 @@ package matmul_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -204,4 +206,163 @@ func TestProblem(t *testing.T) {
 	require.Equal(t, 2, shape.M)
 	require.Equal(t, 60, shape.Batches())
 	require.Equal(t, 2.0*60*2*8*6, op.Flops(in))
+}
+
+// TestOutsideTheBuffer: operands that do not lie in their buffers are errors that name them, with the reference and with an engine, and nothing is
+// written.
+func TestOutsideTheBuffer(t *testing.T) {
+	e := matmul.Epilogue{RowScale: true, ColScale: true, Bias: true, Residual: matmul.ResidualAfter}
+	breaks := map[string]func(x *tensor.Tensor){
+		"short buffer":          func(x *tensor.Tensor) { x.Buf = tensor.WrapBytes(x.Buf.Bytes()[:len(x.Buf.Bytes())-1]) },
+		"no buffer":             func(x *tensor.Tensor) { x.Buf = nil },
+		"empty buffer":          func(x *tensor.Tensor) { x.Buf = tensor.NewBuffer(0) },
+		"offset":                func(x *tensor.Tensor) { x.Off = 4 },
+		"offset behind":         func(x *tensor.Tensor) { x.Off = len(x.Buf.Bytes()) + 1 },
+		"offset at the end":     func(x *tensor.Tensor) { x.Off = len(x.Buf.Bytes()) },
+		"huge offset":           func(x *tensor.Tensor) { x.Off = math.MaxInt },
+		"negative offset":       func(x *tensor.Tensor) { x.Off = -4 },
+		"least offset":          func(x *tensor.Tensor) { x.Off = math.MinInt },
+		"long stride":           func(x *tensor.Tensor) { x.Strides[0]++ },
+		"huge stride":           func(x *tensor.Tensor) { x.Strides[0] = math.MaxInt },
+		"stride that wraps":     func(x *tensor.Tensor) { x.Strides[0] = 1 << 62 },
+		"negative stride":       func(x *tensor.Tensor) { x.Strides[0] = -x.Strides[0] },
+		"negative stride, last": func(x *tensor.Tensor) { x.Strides[x.Rank-1] = -1 },
+		"least stride":          func(x *tensor.Tensor) { x.Strides[0] = math.MinInt },
+	}
+	for what, spoil := range breaks {
+		for i, name := range []string{"C", "A", "B", "row scales", "column scales", "bias", "residual"} {
+			all := []tensor.Tensor{random(1, 3, 5), random(2, 3, 4), random(3, 4, 5), random(4, 3), random(5, 5), random(6, 5), random(7, 3, 5)}
+			c := all[0]
+			before := c.Floats()
+			spoil(&all[i])
+			for _, opts := range [][]matmul.Option{nil, {matmul.WithReference()}} {
+				err := matmul.MatMul(all[0], all[1], all[2], append(opts, matmul.WithEpilogue(e, all[3:]...))...)
+				require.ErrorContains(t, err, "matmul: "+name+": ", what)
+				require.Equal(t, before, c.Floats(), what)
+			}
+		}
+	}
+	for what, spoil := range map[string]func(x *tensor.Tensor){
+		"rank":           func(x *tensor.Tensor) { x.Rank = tensor.MaxRank + 1 },
+		"size overflows": func(x *tensor.Tensor) { x.Dims[0], x.Strides[0] = math.MaxInt/2, 0 },
+		"negative":       func(x *tensor.Tensor) { x.Dims[0] = -3 },
+	} {
+		all := []tensor.Tensor{random(1, 3, 5), random(2, 3, 4), random(3, 4, 5)}
+		for i := range all {
+			x := slices.Clone(all)
+			spoil(&x[i])
+			require.Error(t, matmul.MatMul(x[0], x[1], x[2]), what)
+		}
+	}
+	q, err := quant.Encode(tensor.Q8_0, random(8, 5, 64))
+	require.NoError(t, err)
+	c, a := tensor.New(tensor.F32, 3, 64), random(9, 3, 5)
+	for _, spoil := range []func(x *tensor.Tensor){
+		func(x *tensor.Tensor) { x.Strides[0]++ },
+		func(x *tensor.Tensor) { x.Strides[0] += 32 },
+		func(x *tensor.Tensor) { x.Strides[1] = 0 },
+		func(x *tensor.Tensor) { x.Off = 1 },
+	} {
+		x := q
+		spoil(&x)
+		require.ErrorContains(t, matmul.MatMul(c, a, x), "matmul: B: ")
+	}
+	// What is empty may lie anywhere, and what is repeated or starts anywhere in the buffer is right.
+	empty := tensor.New(tensor.F32, 3, 0)
+	empty.Off, empty.Strides[0] = 99, 7
+	require.NoError(t, matmul.MatMul(c, empty, tensor.New(tensor.F32, 0, 64)))
+	row := random(10, 1, 5)
+	row.Dims[0], row.Strides[0] = 3, 0
+	require.NoError(t, matmul.MatMul(c, row, random(11, 5, 64)))
+}
+
+// TestColumnsBesides: C may be a range of columns between those of an operand, and any other common byte is refused.
+func TestColumnsBesides(t *testing.T) {
+	const rows, wide = 6, 12
+	cut := func(m tensor.Tensor, r0, r1, c0, c1 int) tensor.Tensor {
+		v, err := m.Slice(0, r0, r1, 1)
+		require.NoError(t, err)
+		v, err = v.Slice(1, c0, c1, 1)
+		require.NoError(t, err)
+		return v
+	}
+	allowed, refused := 0, 0
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 3000 {
+		m := random(12, rows, wide)
+		r0, q0, n := r.IntN(3), r.IntN(3), 1+r.IntN(4)
+		ca, cc := r.IntN(wide-1), r.IntN(wide-1)
+		k, nc := 1+r.IntN(wide-ca-1), 1+r.IntN(wide-cc-1)
+		a, c := cut(m, r0, min(r0+n, rows), ca, ca+k), cut(m, q0, min(q0+n, rows), cc, cc+nc)
+		if a.Dims[0] != c.Dims[0] {
+			continue
+		}
+		bytes := map[int]bool{} // elements of A, by definition
+		for i := r0; i < r0+a.Dims[0]; i++ {
+			for j := ca; j < ca+k; j++ {
+				bytes[i*wide+j] = true
+			}
+		}
+		common := false
+		for i := q0; i < q0+c.Dims[0]; i++ {
+			for j := cc; j < cc+nc; j++ {
+				common = common || bytes[i*wide+j]
+			}
+		}
+		b := random(13, k, nc)
+		want := optest.Run(t, matmul.Op{}, a.Clone(), b)[0].Floats()
+		before, rest := m.Clone(), cut(m, q0, q0+c.Dims[0], cc, cc+nc)
+		err := matmul.MatMul(c, a, b)
+		if common {
+			refused++
+			require.ErrorContains(t, err, "C overlaps operand 0, A")
+			require.Equal(t, before.Floats(), m.Floats())
+			continue
+		}
+		if ca >= cc+nc || cc >= ca+k {
+			allowed++
+			require.NoError(t, err)
+		}
+		if err == nil {
+			require.InDeltaSlice(t, want, rest.Floats(), 1e-5)
+			old := cut(before, q0, q0+c.Dims[0], cc, cc+nc)
+			require.NoError(t, tensor.Copy(&old, &rest))
+			require.Equal(t, before.Floats(), m.Floats(), "the other columns")
+		}
+	}
+	require.Greater(t, allowed, 100)
+	require.Greater(t, refused, 100)
+	// Batches, whose matrices have rows of the same distance; rows of another distance and columns with gaps are refused.
+	m := random(14, 2, 3, 10)
+	left, err := m.Slice(2, 0, 4, 1)
+	require.NoError(t, err)
+	right, err := m.Slice(2, 4, 10, 1)
+	require.NoError(t, err)
+	b := random(15, 4, 6)
+	want := optest.Run(t, matmul.Op{}, left.Clone(), b)[0].Floats()
+	require.NoError(t, matmul.MatMul(right, left, b))
+	require.InDeltaSlice(t, want, right.Floats(), 1e-5)
+	even, err := m.Slice(2, 0, 8, 2)
+	require.NoError(t, err)
+	require.ErrorContains(t, matmul.MatMul(right, even, b), "overlaps")
+	far := left
+	far.Dims[1], far.Strides[1] = 2, 15
+	near := right
+	near.Dims[1] = 2
+	require.ErrorContains(t, matmul.MatMul(near, far, b), "overlaps")
+}
+
+// BenchmarkCall measures what a call costs beside its product, which is small.
+func BenchmarkCall(b *testing.B) {
+	for _, n := range []int{4, 16, 64} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			x, y, z := tensor.New(tensor.F32, n, n), tensor.New(tensor.F32, n, n), tensor.New(tensor.F32, n, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := matmul.MatMul(z, x, y, matmul.WithThreads(1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package matmul
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
@@ -89,7 +90,8 @@ func requantize(values []float64, e Epilogue, d tensor.DType) {
 }
 
 // MatMul computes c = a x b, with the engine of the options or the default one. Shapes, types and batch broadcasting are those of Op;
-// b may be any view, a transposed one included. C must not overlap an operand.
+// b may be any view, a transposed one included. C must share no memory with an operand; ranges of columns of one matrix that have none in
+// common do not. Operands that reach beyond their buffers, have a negative stride, or overlap C are refused before anything is written.
 func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
 	var o options
 	for _, opt := range opts {
@@ -100,7 +102,9 @@ func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
 	in = append(in, o.operands...)
 	specs := make([]tensor.Spec, len(in))
 	for i := range in {
-		specs[i] = in[i].Spec
+		if specs[i] = in[i].Spec; int(specs[i].Rank) > tensor.MaxRank {
+			return fmt.Errorf("matmul: %s: %w", op.operand(i), specs[i].Check())
+		}
 	}
 	out, err := op.Infer(specs)
 	if err != nil {
@@ -112,9 +116,15 @@ func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
 	if c.Buf != nil && c.Buf.ReadOnly() {
 		return fmt.Errorf("matmul: C: %w", tensor.ErrReadOnly)
 	}
+	if err := checkMemory(&c); err != nil {
+		return fmt.Errorf("matmul: C: %w", err)
+	}
 	for i := range in {
-		if c.Overlaps(&in[i]) {
-			return fmt.Errorf("matmul: C overlaps operand %d", i)
+		if err := checkMemory(&in[i]); err != nil {
+			return fmt.Errorf("matmul: %s: %w", op.operand(i), err)
+		}
+		if c.Overlaps(&in[i]) && !besides(&c, &in[i]) {
+			return fmt.Errorf("matmul: C overlaps operand %d, %s", i, op.operand(i))
 		}
 	}
 	run := o.direct
@@ -125,6 +135,107 @@ func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
 		return op.Reference([]tensor.Tensor{c}, in)
 	}
 	return run(op, c, in, o.threads)
+}
+
+// operand names input i.
+func (o Op) operand(i int) string {
+	rowScale, colScale, bias, residual, _ := o.Operands()
+	switch i {
+	case 0:
+		return "A"
+	case 1:
+		return "B"
+	case rowScale:
+		return "row scales"
+	case colScale:
+		return "column scales"
+	case bias:
+		return "bias"
+	case residual:
+		return "residual"
+	}
+	return fmt.Sprintf("operand %d", i)
+}
+
+// checkMemory returns why a tensor does not lie in its buffer. Of one that does nothing is allocated: small products are called often.
+func checkMemory(t *tensor.Tensor) error {
+	block, size := t.DType.Block(), t.DType.Size()
+	elems, last := 1, 0 // last: the last element's distance from the first
+	valid, fits, empty := size > 0, true, false
+	for i := range int(t.Rank) {
+		n, stride := t.Dims[i], t.Strides[i]
+		empty = empty || n == 0
+		if n <= 1 {
+			valid = valid && n >= 0
+			continue
+		}
+		over, all := bits.Mul64(uint64(elems), uint64(n))
+		valid = valid && over == 0 && all <= math.MaxInt/256 // which times any size fits; Check knows about more
+		elems = int(all)
+		over, step := bits.Mul64(uint64(n-1), uint64(stride))
+		fits = fits && stride >= 0 && over == 0 && step <= uint64(math.MaxInt-last)
+		last += int(step)
+		if block > 1 {
+			inner := i == int(t.Rank)-1
+			fits = fits && (inner && stride == 1 || !inner && stride%block == 0)
+		}
+	}
+	if !valid || block > 1 && (t.Rank == 0 || t.Dims[t.Rank-1]%block != 0) {
+		if err := t.Spec.Check(); err != nil {
+			return err
+		}
+	}
+	if empty {
+		return nil
+	}
+	room := 0
+	if t.Buf != nil {
+		room = len(t.Buf.Bytes())
+	}
+	if !fits || t.Off < 0 || t.Off > room || last/block >= (room-t.Off)/size {
+		return outside(*t, room)
+	}
+	return nil
+}
+
+func outside(t tensor.Tensor, room int) error {
+	return fmt.Errorf("%v at byte %d with strides %v does not lie in its buffer of %d bytes", t.Spec, t.Off, t.Strides[:t.Rank], room)
+}
+
+// besides reports whether two tensors are ranges of columns of matrices whose rows have one distance, so that no byte of one is a byte of the other
+// although they lie between one another.
+func besides(t, u *tensor.Tensor) bool {
+	wide, apart, ok := columns(t)
+	wideU, apartU, okU := columns(u)
+	if apart == 0 {
+		apart = apartU
+	}
+	if !ok || !okU || apart == 0 || apartU != 0 && apartU != apart || wide > apart || wideU > apart {
+		return false
+	}
+	// All bytes of t lie from 0 to wide on of such a row, those of u from at on.
+	at := (int(uintptr(u.Ptr())-uintptr(t.Ptr()))%apart + apart) % apart
+	return at >= wide && at+wideU <= apart
+}
+
+// columns returns the bytes of a row and the bytes from one to the next, 0 where there is one row; ok is false where rows have gaps or their distances
+// are no multiples of one another.
+func columns(t *tensor.Tensor) (wide, apart int, ok bool) {
+	last := int(t.Rank) - 1
+	if last < 1 || t.DType.IsBlock() || t.Dims[last] > 1 && t.Strides[last] != 1 {
+		return 0, 0, false
+	}
+	for i := last - 1; i >= 0; i-- {
+		switch {
+		case t.Dims[i] == 1 || t.Strides[i] == 0:
+		case apart == 0:
+			apart = t.Strides[i]
+		case t.Strides[i]%apart != 0:
+			return 0, 0, false
+		}
+	}
+	size := t.DType.Size()
+	return t.Dims[last] * size, apart * size, true
 }
 
 // Direct computes a product whose operands have been checked, without a plan kept: what an engine registers for MatMul.
