@@ -182,9 +182,10 @@ type Constant struct {
 }
 
 type preparation struct {
-	once  sync.Once
-	value any
-	err   error
+	once     sync.Once
+	value    any
+	err      error
+	panicked any
 }
 
 // Origin is where a constant comes from, such as a model's file. A backend that makes a form of a constant asks for one that was kept earlier, and says what it
@@ -204,7 +205,8 @@ type Origin interface {
 func NewConstant(t tensor.Tensor) *Constant { return &Constant{Tensor: t} }
 
 // Prepare returns the form of the constant under a key (comparable; it should name the backend and the layout), made by the first
-// caller. Concurrent callers wait for the first. A value with a Close method is closed by Constant.Close.
+// caller. Concurrent callers wait for the first. A value with a Close method is closed by Constant.Close. If form panics, as where it reads a mapped file that
+// was cut short, so does every caller that waited for it, and the next one tries again.
 func (c *Constant) Prepare(key any, form func() (any, error)) (any, error) {
 	c.mu.Lock()
 	if c.prepared == nil {
@@ -217,11 +219,23 @@ func (c *Constant) Prepare(key any, form func() (any, error)) (any, error) {
 	}
 	c.mu.Unlock()
 	p.once.Do(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				p.panicked = v
+				c.mu.Lock()
+				delete(c.prepared, key)
+				c.mu.Unlock()
+				panic(v)
+			}
+		}()
 		value, err := form()
 		c.mu.Lock()
 		p.value, p.err = value, err
 		c.mu.Unlock()
 	})
+	if p.panicked != nil {
+		panic(p.panicked)
+	}
 	return p.value, p.err
 }
 

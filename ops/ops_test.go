@@ -49,6 +49,40 @@ func TestConstantPreparesOnce(t *testing.T) {
 	require.True(t, v.(*form).closed)
 }
 
+// A form whose making panics is one for all that wait for it, never a nil form, and is made by the next caller.
+func TestConstantPreparesAfterAPanic(t *testing.T) {
+	c := NewConstant(tensor.Of([]float32{1}, 1))
+	began, end := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	prepare := func(make func() (any, error)) (v any, panicked any) {
+		defer func() { panicked = recover() }()
+		v, _ = c.Prepare("key", make)
+		return v, nil
+	}
+	wg.Go(func() {
+		_, panicked := prepare(func() (any, error) { close(began); <-end; panic("cut short") })
+		if panicked != "cut short" {
+			t.Error("the first caller:", panicked)
+		}
+	})
+	<-began
+	for range 4 {
+		wg.Go(func() { // these wait, or come when it is over
+			v, panicked := prepare(func() (any, error) { return &form{}, nil })
+			if (v == nil) == (panicked == nil) {
+				t.Error("a later caller:", v, panicked)
+			}
+		})
+	}
+	close(end)
+	wg.Wait()
+	v, panicked := prepare(func() (any, error) { return &form{}, nil })
+	require.Nil(t, panicked)
+	require.NotNil(t, v)
+	require.NoError(t, c.Close())
+	require.True(t, v.(*form).closed)
+}
+
 type form struct{ closed bool }
 
 func (*form) Bytes() int     { return 12 }

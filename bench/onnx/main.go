@@ -123,7 +123,9 @@ func main() {
 			if _, err := os.Stat(s.path); err != nil {
 				m, err := build()
 				check(err)
-				check(os.WriteFile(s.path, m.Encode(), 0o600))
+				data, err := m.Encode()
+				check(err)
+				check(os.WriteFile(s.path, data, 0o600))
 			}
 		}
 		for _, t := range strings.Split(*threads, ",") {

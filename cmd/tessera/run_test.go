@@ -20,7 +20,9 @@ func save(t *testing.T, g *onnx.Graph) string {
 	m, err := onnx.NewModel(13, g)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	require.NoError(t, os.WriteFile(path, m.Encode(), 0o600))
+	data, err := m.Encode()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 

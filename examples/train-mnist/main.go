@@ -51,7 +51,9 @@ func main() {
 	fmt.Printf("%d of %d test images right\n", right, len(testLabels))
 	m, err := export(n)
 	check(err)
-	check(os.WriteFile(*out, m.Encode(), 0o644))
+	file, err := m.Encode()
+	check(err)
+	check(os.WriteFile(*out, file, 0o644))
 }
 
 func check(err error) {

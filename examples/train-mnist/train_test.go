@@ -23,7 +23,9 @@ func TestLearnsAndExports(t *testing.T) {
 	require.Greater(t, after, 120, "of 200 images that it has not seen")
 	m, err := export(n)
 	require.NoError(t, err)
-	again, err := onnx.Decode(m.Encode())
+	data, err := m.Encode()
+	require.NoError(t, err)
+	again, err := onnx.Decode(data)
 	require.NoError(t, err)
 	require.NoError(t, again.Unsupported())
 }

@@ -112,7 +112,7 @@ func seeds(f *testing.F) {
 	g.Inits[0].Name, g.Inits[1].Name = "w", "s"
 	m, err := onnx.NewModel(13, g)
 	require.NoError(f, err)
-	f.Add(m.Encode(), false)
+	f.Add(encoded(f, m), false)
 }
 
 // FuzzSession reads bytes as a model and runs it: an error or a result, no panic, and memory bounded by the file and the limit.
@@ -142,7 +142,7 @@ func FuzzGraph(f *testing.F) {
 	}
 	bs := cpu(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := onnx.Decode(graphOf(data))
+		m, err := onnx.Decode(graphOf(t, data))
 		if err == nil {
 			err = tryModel(t, bs, m, len(data)%2 == 0)
 		}
@@ -165,7 +165,7 @@ func (c *choices) next(n int) int {
 }
 
 // graphOf makes a model of up to four nodes.
-func graphOf(data []byte) []byte {
+func graphOf(t testing.TB, data []byte) []byte {
 	c := &choices{data}
 	operators := onnx.Operators()
 	elems := []onnx.ElemType{onnx.Float, onnx.Int64, onnx.Float, onnx.Uint8, onnx.Bool, onnx.Int8, onnx.Float16, onnx.Int32, onnx.Double, onnx.BFloat16, onnx.String, onnx.Int4}
@@ -246,5 +246,5 @@ func graphOf(data []byte) []byte {
 		g.Outputs = append(g.Outputs, onnx.ValueInfo{Name: n.Out[0]})
 	}
 	m := &onnx.Model{IRVersion: 10, Opsets: map[string]int{"": 7 + c.next(15)}, Graph: g}
-	return m.Encode()
+	return encoded(t, m)
 }

@@ -57,7 +57,7 @@ func TestHalfPrecision(t *testing.T) {
 		require.NoError(t, err)
 		defer m.Close()
 		narrowed(t, m, e)
-		m, err = onnx.Decode(m.Encode())
+		m, err = onnx.Decode(encoded(t, m))
 		require.NoError(t, err)
 		s, err := onnx.NewSession(context.Background(), m, onnx.Options{Backends: bs})
 		require.NoError(t, err)

@@ -23,6 +23,14 @@ type opCase struct {
 	tol   float64
 }
 
+// encoded returns a model as a file.
+func encoded(t testing.TB, m *onnx.Model) []byte {
+	t.Helper()
+	data, err := m.Encode()
+	require.NoError(t, err)
+	return data
+}
+
 func f32t(v []float32, dims ...int) *onnx.Tensor { return onnx.NewTensor("", tensor.Of(v, dims...)) }
 func i64t(v []int64, dims ...int) *onnx.Tensor   { return onnx.NewTensor("", tensor.Of(v, dims...)) }
 func u8t(v []uint8, dims ...int) *onnx.Tensor    { return onnx.NewTensor("", tensor.Of(v, dims...)) }
@@ -75,7 +83,7 @@ func (c opCase) run(t *testing.T) {
 		}
 		m, err := onnx.NewModel(c.opset, g)
 		require.NoError(t, err)
-		m, err = onnx.Decode(m.Encode()) // by way of the file
+		m, err = onnx.Decode(encoded(t, m)) // by way of the file
 		require.NoError(t, err)
 		s, err := onnx.NewSession(context.Background(), m, onnx.Options{Backends: cpu(t)})
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -82,20 +83,29 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{model: m, graph: m.Graph, opts: o, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
-	if !o.AsWritten {
-		s.graph = m.qdq()
-	}
-	s.graph.prepareLastUses()
 	s.run = s.newRunner()
 	s.run.drop = true
 	s.run.m = &eager{r: s.run, host: o.Backends[len(o.Backends)-1], programs: map[programKey]*eagerProgram{}}
-	if specs, fixed := s.fixedInputs(); fixed && !o.Eager {
-		if _, err := s.lower(ctx, specs, nil, false); err != nil && !isDynamic(err) {
-			_ = s.Close()
-			return nil, err
-		}
+	if err := s.begin(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
 	}
 	return s, nil
+}
+
+// begin puts quantized operators in place, and compiles the model if its input shapes are fixed.
+func (s *Session) begin(ctx context.Context) (err error) {
+	defer mem.Faults(&err)()
+	if !s.opts.AsWritten {
+		s.graph = s.model.qdq()
+	}
+	s.graph.prepareLastUses()
+	if specs, fixed := s.fixedInputs(); fixed && !s.opts.Eager {
+		if _, err := s.lower(ctx, specs, nil, false); err != nil && !isDynamic(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Session) newRunner() *runner {
@@ -158,7 +168,8 @@ func (s *Session) fixedInputs() (map[string]tensor.Spec, bool) {
 }
 
 // Prepare compiles the model for input shapes, so that the first run need not.
-func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) error {
+func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (err error) {
+	defer mem.Faults(&err)()
 	low, err := s.lower(ctx, specs, nil, false)
 	if err == nil {
 		s.current = low
@@ -166,8 +177,9 @@ func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) err
 	return err
 }
 
-// Run computes the outputs. Tensors among the results are valid until the next run.
-func (s *Session) Run(ctx context.Context, in map[string]Value) (map[string]Value, error) {
+// Run computes the outputs. Tensors among the results are valid until the next run or until Close, whichever comes first.
+func (s *Session) Run(ctx context.Context, in map[string]Value) (out map[string]Value, err error) {
+	defer mem.Faults(&err)()
 	specs, err := s.model.checkInputs(in)
 	if err != nil {
 		return nil, err

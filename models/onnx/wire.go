@@ -8,13 +8,15 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/tensor"
 )
 
 // maxDepth bounds how deeply graphs and types may be nested in a file.
 const maxDepth = 32
 
-// Open maps a model file. External data is read from files below the folder of the model and from nowhere else.
+// Open maps a model file. External data is read from files below the folder of the model and from nowhere else. The files must stay as they are until
+// Close: one that is cut short meanwhile is an error of the calls that read it, one that is overwritten in place changes the results.
 func Open(path string) (*Model, error) {
 	buf, err := tensor.OpenBuffer(path)
 	if err != nil {
@@ -34,18 +36,23 @@ func Decode(data []byte) (*Model, error) { return decode(tensor.WrapReadOnly(dat
 func decode(buf *tensor.Buffer, dir string, files bool) (*Model, error) {
 	m := &Model{Opsets: map[string]int{}, Metadata: map[string]string{}, dir: dir, externalBlocked: !files,
 		buffers: []*tensor.Buffer{buf}, external: map[string]*tensor.Buffer{}}
-	d := &decoder{m: m, buf: buf}
-	err := locate(d.model(buf.Bytes()), buf.Bytes())
-	if err == nil {
-		err = m.check()
-	}
-	if err != nil {
+	if err := m.read(buf); err != nil {
 		for _, b := range m.buffers[1:] {
 			_ = b.Close()
 		}
 		return nil, fmt.Errorf("onnx: %w", err)
 	}
 	return m, nil
+}
+
+// read decodes the file that buf holds into m.
+func (m *Model) read(buf *tensor.Buffer) (err error) {
+	defer mem.Faults(&err)()
+	d := &decoder{m: m, buf: buf}
+	if err := locate(d.model(buf.Bytes()), buf.Bytes()); err != nil {
+		return err
+	}
+	return m.check()
 }
 
 // wireError is an error with the path of the field that it is about, built on the way out, and where in the file that field begins.

@@ -44,9 +44,13 @@ func small(t testing.TB) *Model {
 
 func TestEncodeDecode(t *testing.T) {
 	m := small(t)
-	got, err := Decode(m.Encode())
+	data, err := m.Encode()
 	require.NoError(t, err)
-	require.Equal(t, m.Encode(), got.Encode())
+	got, err := Decode(data)
+	require.NoError(t, err)
+	again, err := got.Encode()
+	require.NoError(t, err)
+	require.Equal(t, data, again)
 	require.Equal(t, m.Opsets, got.Opsets)
 	require.Equal(t, m.Metadata, got.Metadata)
 	require.Equal(t, []int64{-1, 2}, tensor.Data[int64](&got.Graph.Init("shape").Data))
@@ -65,7 +69,7 @@ func TestNoCopy(t *testing.T) {
 	if !unalignedLoads {
 		t.Skip("this machine copies tensors that are not aligned")
 	}
-	data := small(t).Encode()
+	data := small(t).encode()
 	m, err := Decode(data)
 	require.NoError(t, err)
 	w := m.Graph.Init("w").Data
@@ -124,7 +128,7 @@ func TestTypedFields(t *testing.T) {
 
 // A valid file cut at every byte gives an error or a smaller valid model, never a panic.
 func TestTruncated(t *testing.T) {
-	data := small(t).Encode()
+	data := small(t).encode()
 	for n := range data {
 		m, err := Decode(data[:n:n])
 		if err == nil {
@@ -142,7 +146,7 @@ func TestTruncated(t *testing.T) {
 
 // Every byte changed in several ways.
 func TestFlipped(t *testing.T) {
-	data := small(t).Encode()
+	data := small(t).encode()
 	for i := range data {
 		for _, x := range []byte{0x01, 0x80, 0xff} {
 			bad := append([]byte{}, data...)
@@ -154,7 +158,7 @@ func TestFlipped(t *testing.T) {
 
 // Errors about bytes say where they are: the offset of the field's tag, at any depth.
 func TestOffsets(t *testing.T) {
-	data := small(t).Encode()
+	data := small(t).encode()
 	tag := func(part string) int { // of the field whose content begins so
 		i := strings.Index(string(data), part)
 		require.Positive(t, i)
@@ -191,14 +195,14 @@ func TestHostile(t *testing.T) {
 			Inputs: []ValueInfo{Info("x", Float, 1)}, Outputs: []ValueInfo{Info("y", Float, 1)},
 			Nodes: []*Node{node("Relu", "x", "y")}}}
 		change(m.Graph)
-		return m.Encode()
+		return m.encode()
 	}
 	deep := func() []byte {
 		g := &Graph{}
 		for range 100 {
 			g = &Graph{Nodes: []*Node{{Op: "If", Attrs: []Attr{GraphAttr("then_branch", g)}}}}
 		}
-		return (&Model{Graph: g}).Encode()
+		return (&Model{Graph: g}).encode()
 	}
 	for _, c := range []struct {
 		name string
@@ -295,20 +299,20 @@ func TestSharedModels(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(small(f).Encode())
+	f.Add(small(f).encode())
 	f.Add([]byte{})
 	g := &Graph{Inputs: []ValueInfo{Info("x", Float, 1)}, Nodes: []*Node{{Op: "Relu", In: []string{"x"}, Out: []string{"y"}}}, Outputs: []ValueInfo{Info("y", Float, 1)}}
 	m, err := NewModel(13, g)
 	require.NoError(f, err)
-	f.Add(m.Encode())
+	f.Add(m.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Decode(data)
 		if err != nil {
 			return
 		}
 		// What was read can be written, and reading that again gives the same.
-		again, err := Decode(m.Encode())
+		again, err := Decode(m.encode())
 		require.NoError(t, err)
-		require.Equal(t, m.Encode(), again.Encode())
+		require.Equal(t, m.encode(), again.encode())
 	})
 }

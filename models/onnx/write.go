@@ -9,11 +9,18 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// Encode returns the model as a file. It writes what Decode reads, sparse tensors as dense ones and external data inside.
-func (m *Model) Encode() []byte {
+// Encode returns the model as a file. It writes what Decode reads, sparse tensors as dense ones and external data inside. The error is that of a file of the
+// model that was cut short while it was open.
+func (m *Model) Encode() (data []byte, err error) {
+	defer mem.Faults(&err)()
+	return m.encode(), nil
+}
+
+func (m *Model) encode() []byte {
 	var b []byte
 	b = appendInt(b, 1, m.IRVersion)
 	b = appendString(b, 2, m.Producer)
@@ -56,7 +63,7 @@ func (g *Graph) encode() []byte {
 	}
 	b = appendString(b, 2, g.Name)
 	for _, t := range g.Inits {
-		b = appendMessage(b, 5, t.Encode())
+		b = appendMessage(b, 5, t.encode())
 	}
 	for _, l := range []struct {
 		num  protowire.Number
@@ -122,7 +129,7 @@ func (a *Attr) encode() []byte {
 	case AttrString:
 		b = appendMessage(b, 4, []byte(a.S))
 	case AttrTensor, AttrSparse:
-		b = appendMessage(b, 5, a.T.Encode())
+		b = appendMessage(b, 5, a.T.encode())
 	case AttrGraph:
 		b = appendMessage(b, 6, a.G.encode())
 	case AttrFloats:
@@ -141,7 +148,7 @@ func (a *Attr) encode() []byte {
 		b = appendStrings(b, 9, a.Strings)
 	case AttrTensors:
 		for _, t := range a.Tensors {
-			b = appendMessage(b, 10, t.Encode())
+			b = appendMessage(b, 10, t.encode())
 		}
 	case AttrGraphs:
 		for _, g := range a.Graphs {
@@ -160,8 +167,13 @@ func (a *Attr) encode() []byte {
 	return appendString(b, 21, a.Ref)
 }
 
-// Encode returns the tensor as a file of its own, or as a field of a model.
-func (t *Tensor) Encode() []byte {
+// Encode returns the tensor as a file of its own, or as a field of a model. The error is that of Model.Encode.
+func (t *Tensor) Encode() (data []byte, err error) {
+	defer mem.Faults(&err)()
+	return t.encode(), nil
+}
+
+func (t *Tensor) encode() []byte {
 	var b []byte
 	for _, n := range t.Dims {
 		b = protowire.AppendTag(b, 1, protowire.VarintType)
