@@ -16,6 +16,7 @@ import (
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/internal/atomicfile"
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/chat"
 	"github.com/tessera-go/tessera/models/llm"
 )
@@ -76,7 +77,7 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			}
 			jinja := ""
 			if template != "" {
-				data, err := os.ReadFile(template)
+				data, err := regular.ReadStream(template)
 				if err != nil {
 					return err
 				}

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/cnn"
 	"github.com/tessera-go/tessera/models/image"
 )
@@ -175,7 +175,7 @@ func channels(flag, text string) ([]float32, error) {
 }
 
 func readLines(path string) ([]string, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadStream(path)
 	if err != nil {
 		return nil, err
 	}

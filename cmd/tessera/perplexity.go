@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/tokenizer"
 )
 
@@ -30,7 +30,7 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 			if f.context == 1 {
 				return errOneToken
 			}
-			text, err := os.ReadFile(file)
+			text, err := regular.ReadStream(file)
 			if err != nil {
 				return err
 			}

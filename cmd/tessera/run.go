@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/internal/npy"
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -193,7 +194,7 @@ var npyTypes = map[tensor.DType]string{
 }
 
 func readNPY(path string) (tensor.Tensor, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return tensor.Tensor{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/cnn"
 	"github.com/tessera-go/tessera/models/image"
 	"github.com/tessera-go/tessera/models/llm"
@@ -165,7 +166,7 @@ func (r *swapRow) fill(backend string, report graph.Report) {
 
 // swapText runs a language model or an encoder. Vectors keeps what encoders gave on the CPU.
 func swapText(ctx context.Context, o cli.Options, file string, limit, window int, vectors map[string][][]float32) (*swapRow, error) {
-	text, err := os.ReadFile(file)
+	text, err := regular.ReadStream(file)
 	if err != nil {
 		return nil, err
 	}

@@ -39,22 +39,23 @@ func check(name string, info os.FileInfo) error {
 	return fmt.Errorf("%s: not a regular file", name)
 }
 
-// ReadFile returns the bytes of a regular file.
-func ReadFile(name string) ([]byte, error) {
-	f, err := Open(name)
+// OpenStream opens a regular file, or what the process was started with: /dev/stdin and the descriptors in /dev/fd, which are a shell's <(...). Those are open
+// already.
+func OpenStream(name string) (*os.File, error) {
+	if inherited(name) {
+		return os.Open(name)
+	}
+	return Open(name)
+}
+
+// ReadStream returns the bytes of what OpenStream opens.
+func ReadStream(name string) ([]byte, error) {
+	f, err := OpenStream(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	return io.ReadAll(f)
-}
-
-// ReadStream is ReadFile, and also reads what the process was started with to the end: /dev/stdin and the descriptors in /dev/fd, which are a shell's <(...).
-func ReadStream(name string) ([]byte, error) {
-	if inherited(name) {
-		return os.ReadFile(name)
-	}
-	return ReadFile(name)
 }
 
 func inherited(name string) bool {

@@ -20,9 +20,10 @@ import (
 // MaxPixels bounds a picture: a file of a few bytes may claim a size that no memory holds.
 const MaxPixels = 1 << 28
 
-// ReadFile decodes a regular file: one picture of a PNG or JPEG, all those of an IDX file (gzipped or not).
+// ReadFile decodes a file: one picture of a PNG or JPEG, all those of an IDX file (gzipped or not). The file is a
+// regular one or a stream that the process holds, such as /dev/stdin.
 func ReadFile(path string) ([]image.Image, error) {
-	f, err := regular.Open(path)
+	f, err := regular.OpenStream(path)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +99,9 @@ func ReadIDX(r io.Reader) ([]image.Image, error) {
 	return list, nil
 }
 
-// ReadLabels decodes the labels of a regular IDX file, gzipped or not: unsigned bytes in one dimension.
+// ReadLabels decodes the labels of an IDX file, gzipped or not: unsigned bytes in one dimension.
 func ReadLabels(path string) ([]int, error) {
-	f, err := regular.Open(path)
+	f, err := regular.OpenStream(path)
 	if err != nil {
 		return nil, err
 	}

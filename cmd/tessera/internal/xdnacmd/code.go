@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends/xdna/txn"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/regular"
 )
 
 var (
@@ -140,5 +141,5 @@ func readFile(cmd *cobra.Command, name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(cmd.InOrStdin())
 	}
-	return os.ReadFile(name)
+	return regular.ReadStream(name)
 }

@@ -1,0 +1,42 @@
+//go:build unix && !aix && !solaris
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tessera-go/tessera/tensor"
+)
+
+// A named pipe that nobody writes is refused wherever a file is read: opening it would wait for ever, and no signal would end that.
+func TestPipesAreRefused(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	model, numbers, dir := adder(t), npyFile(t, tensor.Of([]float32{1, 2}, 2)), t.TempDir()
+	for _, args := range [][]string{
+		{"inspect", pipe},
+		{"generate", "--model", pipe, "--prompt", "text"},
+		{"chat", "--model", pipe},
+		{"chat", "--model", model, "--template", pipe},
+		{"embed", "--model", pipe, "text"},
+		{"perplexity", "--model", pipe, "--file", model},
+		{"perplexity", "--model", model, "--file", pipe},
+		{"quantize", "--type", "q8_0", pipe, filepath.Join(dir, "q.gguf")},
+		{"run", "--model", pipe, "--input", "a=" + numbers, "--output", dir},
+		{"run", "--model", model, "--input", "a=" + numbers, "--input", "b=" + pipe, "--output", dir},
+		{"classify", pipe},
+		{"classify", "--model", pipe, model},
+		{"classify", "--labels", pipe, model},
+		{"classify", "--expect", pipe, model},
+	} {
+		t.Run(strings.ReplaceAll(strings.Join(args[:len(args)-1], " "), "/", "_"), func(t *testing.T) {
+			_, _, err := call(t, args...)
+			require.ErrorContains(t, err, pipe+": not a regular file")
+		})
+	}
+}
