@@ -39,6 +39,9 @@ func check(name string, info os.FileInfo) error {
 	return fmt.Errorf("%s: not a regular file", name)
 }
 
+// ReadFile returns the bytes of a regular file.
+func ReadFile(name string) ([]byte, error) { return read(Open(name)) }
+
 // OpenStream opens a regular file, or what the process was started with: /dev/stdin and the descriptors in /dev/fd, which are a shell's <(...). Those are open
 // already.
 func OpenStream(name string) (*os.File, error) {
@@ -49,8 +52,9 @@ func OpenStream(name string) (*os.File, error) {
 }
 
 // ReadStream returns the bytes of what OpenStream opens.
-func ReadStream(name string) ([]byte, error) {
-	f, err := OpenStream(name)
+func ReadStream(name string) ([]byte, error) { return read(OpenStream(name)) }
+
+func read(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}

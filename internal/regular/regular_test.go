@@ -25,9 +25,11 @@ func TestRegularFiles(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		require.Equal(t, "text", string(data))
-		data, err = ReadStream(name)
-		require.NoError(t, err)
-		require.Equal(t, "text", string(data))
+		for _, read := range []func(string) ([]byte, error){ReadFile, ReadStream} {
+			data, err := read(name)
+			require.NoError(t, err)
+			require.Equal(t, "text", string(data))
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/safetensors"
 	"github.com/tessera-go/tessera/models/tokenizer"
 	"github.com/tessera-go/tessera/ops"
@@ -77,7 +78,7 @@ var activations = map[string]ops.Activation{"silu": ops.SiLU, "swish": ops.SiLU,
 const maxJSON = 256 << 20
 
 func readJSON(dir, name string, v any) error {
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := regular.Open(filepath.Join(dir, name))
 	if err != nil {
 		return err
 	}
@@ -302,7 +303,7 @@ func folderTokenizer(dir string) (*tokenizer.Tokenizer, string, error) {
 			}
 		}
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "chat_template.jinja")); err == nil {
+	if text, err := regular.ReadFile(filepath.Join(dir, "chat_template.jinja")); err == nil {
 		template = string(text)
 	}
 	return tok, template, nil

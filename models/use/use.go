@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/safetensors"
 	"github.com/tessera-go/tessera/models/tokenizer"
 	"github.com/tessera-go/tessera/ops"
@@ -88,7 +89,7 @@ func Convert(from, to string) error {
 			} `json:"weights"`
 		} `json:"weightsManifest"`
 	}
-	data, err := os.ReadFile(filepath.Join(from, "model.json"))
+	data, err := regular.ReadFile(filepath.Join(from, "model.json"))
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func Convert(from, to string) error {
 			if p != filepath.Base(p) {
 				return fmt.Errorf("model.json: %q is no file of the folder", p)
 			}
-			b, err := os.ReadFile(filepath.Join(from, p))
+			b, err := regular.ReadFile(filepath.Join(from, p))
 			if err != nil {
 				return err
 			}
@@ -146,7 +147,7 @@ func Convert(from, to string) error {
 		}
 		list = append(list, safetensors.Named{Name: ours, Tensor: t})
 	}
-	vocab, err := os.ReadFile(filepath.Join(from, vocabFile))
+	vocab, err := regular.ReadFile(filepath.Join(from, vocabFile))
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ type Model struct {
 
 // Open opens a converted model on backends; with none it opens "cpu", which the program must have linked.
 func Open(dir string, list ...backends.Backend) (*Model, error) {
-	data, err := os.ReadFile(filepath.Join(dir, vocabFile))
+	data, err := regular.ReadFile(filepath.Join(dir, vocabFile))
 	if err != nil {
 		return nil, err
 	}
