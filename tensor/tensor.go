@@ -310,11 +310,15 @@ func (t *Tensor) Extent() int {
 	return (last + b) / b * t.DType.Size()
 }
 
-// Raw returns the bytes from the first to behind the last element. For a contiguous tensor they are its elements.
+// Raw returns the bytes from the first to behind the last element. For a contiguous tensor they are its elements. It panics, as all that reads elements does,
+// if the tensor's buffer is closed.
 func (t *Tensor) Raw() []byte {
 	n := t.Extent()
 	if n == 0 {
 		return nil
+	}
+	if t.Buf.data == nil {
+		panic(fmt.Sprintf("tensor: %v is read after the Close of what its memory belongs to", t.Spec))
 	}
 	return t.Buf.data[t.Off : t.Off+n : t.Off+n]
 }

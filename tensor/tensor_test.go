@@ -106,6 +106,9 @@ func TestBuffers(t *testing.T) {
 		require.ErrorContains(t, err, "the buffer has 8")
 	}
 	require.NoError(t, f.Close())
+	for _, read := range []func(){func() { x.Raw() }, func() { x.Floats() }, func() { x.Ints() }, func() { tensor.Data[uint8](&x) }, func() { x.Clone() }} {
+		require.PanicsWithValue(t, "tensor: u8[2 2] is read after the Close of what its memory belongs to", read)
+	}
 	big := make([]byte, 3*os.Getpagesize()+5)
 	for i := range big {
 		big[i] = byte(i % 251)

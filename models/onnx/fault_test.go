@@ -184,3 +184,34 @@ func TestOpenOfAFileCutShort(t *testing.T) {
 	_, err = decode(buf, filepath.Dir(path), true)
 	require.ErrorContains(t, err, path)
 }
+
+// After Close nothing reads what is no longer mapped.
+func TestClosedModel(t *testing.T) {
+	ctx := context.Background()
+	b, err := backends.Open("cpu")
+	require.NoError(t, err)
+	defer b.Close()
+	for _, eager := range []bool{false, true} {
+		path, _ := saveNet(t, 2, false)
+		m, err := Open(path)
+		require.NoError(t, err)
+		o := Options{Backends: []backends.Backend{b}, Eager: eager}
+		s, err := NewSession(ctx, m, o)
+		require.NoError(t, err)
+		in := map[string]Value{"x": Of(tensor.New(tensor.F32, 2, 16, 12, 12))}
+		_, err = s.Run(ctx, in)
+		require.NoError(t, err)
+		require.NoError(t, m.Close())
+		for range 2 {
+			_, err = s.Run(ctx, in)
+			require.ErrorContains(t, err, "the model is closed")
+			require.ErrorContains(t, s.Prepare(ctx, map[string]tensor.Spec{"x": in["x"].Tensor.Spec}), "the model is closed")
+			_, err = NewSession(ctx, m, o)
+			require.ErrorContains(t, err, "the model is closed")
+			_, err = m.Encode()
+			require.ErrorContains(t, err, "the model is closed")
+			require.NoError(t, s.Close())
+			require.NoError(t, m.Close())
+		}
+	}
+}

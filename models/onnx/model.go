@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -19,9 +20,13 @@ type Model struct {
 	buffers         []*tensor.Buffer
 	external        map[string]*tensor.Buffer
 	externalBlocked bool
+	closed          bool
 }
 
-// Close releases the mappings of the file and of its external data.
+// errClosed is the error of what would read the mappings of a closed model.
+var errClosed = errors.New("onnx: the model is closed")
+
+// Close releases the mappings of the file and of its external data. Sessions of the model fail from then on; they should be closed first.
 func (m *Model) Close() error {
 	var first error
 	for _, b := range m.buffers {
@@ -29,7 +34,7 @@ func (m *Model) Close() error {
 			first = err
 		}
 	}
-	m.buffers, m.external = nil, nil
+	m.buffers, m.external, m.closed = nil, nil, true
 	return first
 }
 

@@ -79,6 +79,9 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 	if o.MaxShapes <= 0 {
 		o.MaxShapes = 8
 	}
+	if m.closed {
+		return nil, errClosed
+	}
 	if err := m.Unsupported(); err != nil {
 		return nil, err
 	}
@@ -169,6 +172,9 @@ func (s *Session) fixedInputs() (map[string]tensor.Spec, bool) {
 
 // Prepare compiles the model for input shapes, so that the first run need not.
 func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (err error) {
+	if s.model.closed {
+		return errClosed
+	}
 	defer mem.Faults(&err)()
 	low, err := s.lower(ctx, specs, nil, false)
 	if err == nil {
@@ -179,6 +185,9 @@ func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (er
 
 // Run computes the outputs. Tensors among the results are valid until the next run or until Close, whichever comes first.
 func (s *Session) Run(ctx context.Context, in map[string]Value) (out map[string]Value, err error) {
+	if s.model.closed {
+		return nil, errClosed
+	}
 	defer mem.Faults(&err)()
 	specs, err := s.model.checkInputs(in)
 	if err != nil {

@@ -14,8 +14,11 @@ import (
 )
 
 // Encode returns the model as a file. It writes what Decode reads, sparse tensors as dense ones and external data inside. The error is that of a file of the
-// model that was cut short while it was open.
+// model that was cut short while it was open, or says that the model is closed.
 func (m *Model) Encode() (data []byte, err error) {
+	if m.closed {
+		return nil, errClosed
+	}
 	defer mem.Faults(&err)()
 	return m.encode(), nil
 }

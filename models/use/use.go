@@ -197,15 +197,19 @@ func Open(dir string, list ...backends.Backend) (*Model, error) {
 		}
 		list = []backends.Backend{m.own}
 	}
-	if err := m.build(); err == nil {
-		m.exe, err = m.g.Compile(context.Background(), graph.Options{Backends: list})
-		if err == nil {
-			return m, nil
-		}
-		return nil, errors.Join(err, m.Close())
-	} else {
+	if err := m.compile(list); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+	return m, nil
+}
+
+func (m *Model) compile(list []backends.Backend) (err error) {
+	defer mem.Faults(&err)()
+	if err := m.build(); err != nil {
+		return err
+	}
+	m.exe, err = m.g.Compile(context.Background(), graph.Options{Backends: list})
+	return err
 }
 
 // reserved are the first entries of the vocabulary, which stand for no text.
@@ -363,11 +367,17 @@ func (m *Model) Embed(ctx context.Context, text string) (vector []float32, ids [
 	if err := errors.Join(m.exe.Bind(m.ids, tensor.Of(used, len(used))), m.exe.Bind(m.pos, tensor.Of(positions, len(used)))); err != nil {
 		return nil, nil, err
 	}
-	if err := m.exe.Run(ctx); err != nil {
+	if err := m.run(ctx); err != nil {
 		return nil, nil, err
 	}
 	out := m.exe.Output(m.out)
 	return append([]float32(nil), tensor.Data[float32](&out)...), ids, nil
+}
+
+// run computes. A file of weights that was cut short while it is mapped is an error.
+func (m *Model) run(ctx context.Context) (err error) {
+	defer mem.Faults(&err)()
+	return m.exe.Run(ctx)
 }
 
 // Close releases the model.

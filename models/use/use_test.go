@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -272,4 +273,23 @@ func FuzzConvert(f *testing.F) {
 		}
 		require.NoError(t, m.Close())
 	})
+}
+
+// A file of weights that is cut short while the model is open is an error which names it.
+func TestWeightsCutShort(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("mapped files cannot be cut short here")
+	}
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "converted")
+	small{}.put(t, from, nil)
+	require.NoError(t, Convert(from, to))
+	m, err := Open(to)
+	require.NoError(t, err)
+	path := filepath.Join(to, weightsFile)
+	require.NoError(t, os.Truncate(path, 0))
+	for range 2 {
+		_, _, err = m.Embed(context.Background(), "the cat")
+		require.ErrorContains(t, err, path)
+	}
+	require.NoError(t, m.Close())
 }
