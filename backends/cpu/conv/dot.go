@@ -3,7 +3,7 @@ package conv
 import (
 	"fmt"
 	"math"
-	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
@@ -146,6 +146,10 @@ type widening struct {
 
 var widenings = archWidenings()
 
+// widenCalls are arguments of kernels: a call through a variable moves them to the heap, where they are kept. An address on the stack that is
+// hidden from the compiler may be the one before the stack grew.
+var widenCalls = sync.Pool{New: func() any { return new(widening) }}
+
 // widenWhole widens whole blocks of bytes where there is a kernel, and returns how many.
 func widenWhole(dst unsafe.Pointer, src []byte, signed bool, zero int32, to int, isa cpuinfo.ISA) int {
 	const block = 16
@@ -157,11 +161,11 @@ func widenWhole(dst unsafe.Pointer, src []byte, signed bool, zero int32, to int,
 	if signed {
 		from = 1
 	}
-	w := widening{dst: dst, src: unsafe.Pointer(unsafe.SliceData(src)), n: whole, zero: zero}
-	// A call through a variable would move w to the heap; kernels are assembly, which keeps no address.
-	hidden := uintptr(unsafe.Pointer(&w))
-	widenings[from][to](*(**widening)(unsafe.Pointer(&hidden)))
-	runtime.KeepAlive(&w)
+	w := widenCalls.Get().(*widening)
+	*w = widening{dst: dst, src: unsafe.Pointer(unsafe.SliceData(src)), n: whole, zero: zero}
+	widenings[from][to](w)
+	*w = widening{} // what it points to may go
+	widenCalls.Put(w)
 	return whole
 }
 

@@ -284,3 +284,37 @@ func BenchmarkTypes(b *testing.B) {
 		run("s16_"+name, s, f, &Args{X8: make([]byte, s.H*s.W*s.C)})
 	}
 }
+
+// TestStackGrowth: a stack that grows, and so moves, between a call and its kernel changes no result.
+func TestStackGrowth(t *testing.T) {
+	src := make([]byte, 21)
+	for i := range src {
+		src[i] = byte(i)
+	}
+	done := make(chan []float32)
+	for depth := range 2000 {
+		go func() {
+			dst := make([]float32, len(src))
+			deep(depth, func() { Widen(dst, src, false, 1, best()) })
+			done <- dst
+		}()
+		for i, v := range <-done {
+			if v != float32(i-1) {
+				t.Fatalf("%d calls deep: number %d is %v", depth, i, v)
+			}
+		}
+	}
+}
+
+// deep calls f after so many calls.
+//
+//go:noinline
+func deep(n int, f func()) byte {
+	var frame [16]byte
+	frame[n%16] = 1
+	if n == 0 {
+		f()
+		return frame[0]
+	}
+	return deep(n-1, f) + frame[1]
+}

@@ -2,7 +2,10 @@
 
 package gemm
 
-import "unsafe"
+import (
+	"sync"
+	"unsafe"
+)
 
 // rowFuncs are the assembly functions of one width.
 type rowFuncs struct {
@@ -16,12 +19,9 @@ type rowFuncs struct {
 	quant                        func(dst *uint8, x *float32, n int, scale, low, high float32, zero int32)
 }
 
-// onStack hides from the compiler that the first element's address goes to a function in a variable, which would move the array to
-// the heap: these functions are assembly, which keeps no address.
-func onStack(a *[16]float32) *float32 {
-	hidden := uintptr(unsafe.Pointer(a))
-	return *(**float32)(unsafe.Pointer(&hidden))
-}
+// tails are vectors for the rest of a slice. They are no arrays on the stack: a function in a variable would move such an array to the heap, and
+// an address that is hidden from the compiler to prevent that may be the one before the stack grew.
+var tails = sync.Pool{New: func() any { return new([16]float32) }}
 
 // ops wraps functions on whole vectors into operations on slices. The rest of a slice takes the Go twin, which gives the same
 // bits.
@@ -34,10 +34,11 @@ func (f rowFuncs) ops() vecOps {
 				g(&x[0], n, p, q)
 			}
 			if n < len(x) {
-				var tmp [16]float32
-				copy(tmp[:], x[n:])
-				g(onStack(&tmp), w, p, q)
-				copy(x[n:], tmp[:])
+				tail := tails.Get().(*[16]float32)
+				copy(tail[:], x[n:])
+				g(&tail[0], w, p, q)
+				copy(x[n:], tail[:])
+				tails.Put(tail)
 			}
 		}
 	}
