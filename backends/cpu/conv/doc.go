@@ -12,7 +12,10 @@
 // cpu backend computes such images by the definition.
 //
 // A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
-// A transposed convolution is, for each phase of its stride, a convolution of its own whose pixels lie a stride apart.
+// Where strides, dilations or padding are so long that taps read little of those rows, only the pixels that they read are copied.
+//
+// A transposed convolution is, for each phase of its stride that has taps, a convolution of its own whose pixels lie a stride apart; pixels of the
+// other phases take bias and residual only.
 //
 // A third spatial dimension (Depth) is one of planes: a block of output rows of one plane takes the rows of all planes that it needs along, and Winograd's
 // algorithm takes the planes of a tile like channels. Where a dimension says nothing of its own, it is folded into its neighbours first.
