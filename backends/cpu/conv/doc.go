@@ -4,7 +4,8 @@
 // neighbouring pixels are a constant distance apart: so a kernel reads its operand A right from the image, segment by segment, and
 // sums over all of K in registers (tile). Padding is taken out of the way by copying the few rows that a block of output needs, with
 // their borders, into scratch memory that stays in L2; a convolution without padding reads the image itself, and a 1x1 one is a
-// plain product. Filters are packed once, as panels of NR output channels. Bias, residual and activation are applied in registers.
+// plain product. Where strides, dilations or padding are so long that taps read little of those rows, only the pixels that they read are
+// copied. Filters are packed once, as panels of NR output channels. Bias, residual and activation are applied in registers.
 //
 // A 3x3 convolution of stride 1 with enough channels, and one along lines of 3 or 5 taps, goes by Winograd's algorithm instead (winograd):
 // two to three times as fast, with sums about twice as far from the truth at tiles of 4, nearer to it at tiles of 2. An infinity or a NaN in the image reaches the whole tile.
@@ -12,7 +13,6 @@
 // cpu backend computes such images by the definition.
 //
 // A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
-// Where strides, dilations or padding are so long that taps read little of those rows, only the pixels that they read are copied.
 //
 // A transposed convolution is, for each phase of its stride that has taps, a convolution of its own whose pixels lie a stride apart; pixels of the
 // other phases take bias and residual only.
