@@ -2,6 +2,7 @@ package conv
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -676,8 +677,8 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 	return w
 }
 
-// mostSize is more than any memory has. Sums of several still fit an int.
-const mostSize = 1 << 56
+// mostSize is more than any memory has, or a quarter of what an int of 32 bits holds. Sums of two still fit an int.
+const mostSize = min(1<<56, math.MaxInt>>2)
 
 // product returns the product of sizes, at most mostSize.
 func product(factors ...int) int {

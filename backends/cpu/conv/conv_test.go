@@ -3,6 +3,7 @@ package conv
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -305,7 +306,7 @@ func sparseCases() []Spec {
 	for i := 0; len(list) < 150; i++ {
 		g := 1 + rng.IntN(2)
 		s := Spec{N: 1 + rng.IntN(2), C: g * (1 + rng.IntN(9)), M: g * (1 + rng.IntN(20)), Groups: g, Transposed: i%3 == 0}
-		far := []int{7, 100, 1 << 20, 1 << 30}[rng.IntN(4)]
+		far := []int{7, 100, 1 << 20, 1 << (bits.UintSize/2 - 2)}[rng.IntN(4)]
 		size := func() Dim {
 			d := Dim{In: 1 + rng.IntN(5), Kernel: 1 + rng.IntN(3), Stride: 1 + rng.IntN(3), Dilation: 1 + rng.IntN(3), Before: rng.IntN(4)}
 			long := far - rng.IntN(4)

@@ -2,6 +2,8 @@ package conv
 
 import (
 	"errors"
+	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -102,15 +104,15 @@ func TestScratchOfSparse(t *testing.T) {
 
 // TestSizesDoNotWrap: products of sizes stop at the largest one, and positions that no int holds are refused.
 func TestSizesDoNotWrap(t *testing.T) {
+	const most, half = math.MaxInt, 1 << (bits.UintSize/2 - 1) // the square of twice this is 0 in an int
 	for _, c := range []struct {
 		factors []int
 		want    int
-	}{{[]int{3, 5}, 15}, {[]int{1 << 31, 1 << 31, 2, 4}, mostSize}, {[]int{1 << 32, 1 << 32}, mostSize}, {[]int{1 << 60}, mostSize}, {[]int{1 << 62, 0}, 0}} {
+	}{{[]int{3, 5}, 15}, {[]int{half, half, 2, 4}, mostSize}, {[]int{2 * half, 2 * half}, mostSize}, {[]int{most / 8}, min(most/8, mostSize)}, {[]int{most, 0}, 0}} {
 		if got := product(c.factors...); got != c.want {
 			t.Errorf("%v: %d, want %d", c.factors, got, c.want)
 		}
 	}
-	const most = 1<<63 - 1
 	for i, d := range []Dim{{Stride: most, Out: 3}, {Dilation: most, Kernel: 3}, {Before: most}, {In: most}, {Out: most}, {Stride: most, In: 3}} {
 		s := Spec{N: 1, H: 1, W: max(d.In, 1), C: 1, M: 1, KH: 1, KW: max(d.Kernel, 1), SH: 1, SW: max(d.Stride, 1), DH: 1, DW: max(d.Dilation, 1), Left: d.Before,
 			OH: 1, OW: max(d.Out, 1), Groups: 1, Transposed: i%2 > 0}
