@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
 	warnStrays(root.ErrOrStderr(), os.Environ())
-	out := &watchedWriter{Writer: os.Stdout}
+	out := &watchedWriter{file: os.Stdout}
 	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -67,12 +67,15 @@ func warnStrays(w io.Writer, environ []string) {
 // watchedWriter keeps the first error of writing, so that output which is lost, to a full disk say, ends with a failure whichever
 // command printed it.
 type watchedWriter struct {
-	io.Writer
-	err error
+	file *os.File
+	err  error
 }
 
+// Fd is how a terminal is known.
+func (w *watchedWriter) Fd() uintptr { return w.file.Fd() }
+
 func (w *watchedWriter) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
+	n, err := w.file.Write(p)
 	if w.err == nil {
 		w.err = err
 	}

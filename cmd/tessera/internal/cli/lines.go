@@ -24,7 +24,7 @@ type LineReader struct {
 // NewLineReader reads from in. The prompt is shown on out if both are terminals.
 func NewLineReader(in io.Reader, out io.Writer, prompt string) *LineReader {
 	file, ok := in.(*os.File)
-	screen, ok2 := out.(*os.File)
+	screen, ok2 := out.(interface{ Fd() uintptr }) // a file, or what writes to one
 	if !ok || !ok2 || !term.IsTerminal(int(file.Fd())) || !term.IsTerminal(int(screen.Fd())) {
 		return &LineReader{lines: bufio.NewReader(in)}
 	}

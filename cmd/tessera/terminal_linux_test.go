@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the side of a pseudo-terminal on which a person sits.
+type terminal struct {
+	*os.File
+	mu   sync.Mutex
+	seen bytes.Buffer
+}
+
+// newTerminal returns a terminal and the file that a program has as its standard input and output.
+func newTerminal(t *testing.T) (*terminal, *os.File) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	screen := &terminal{File: os.NewFile(uintptr(fd), "ptmx")}
+	t.Cleanup(func() { _ = screen.Close() })
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tty.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := screen.Read(buf)
+			screen.mu.Lock()
+			screen.seen.Write(buf[:n])
+			screen.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return screen, tty
+}
+
+func (s *terminal) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen.String()
+}
+
+// until waits for the words to stand on the screen so many times.
+func (s *terminal) until(t *testing.T, words string, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(s.text(), words) >= times }, time.Minute, time.Millisecond, "%q %d times", words, times)
+}
+
+// On a terminal the program that main runs greets and prompts, Ctrl-C throws the line away that is being typed, and Ctrl-D leaves.
+func TestChatOnATerminal(t *testing.T) {
+	screen, tty := newTerminal(t)
+	stdin, stdout, stderr := os.Stdin, os.Stdout, os.Stderr
+	defer func() { os.Stdin, os.Stdout, os.Stderr = stdin, stdout, stderr }()
+	os.Stdin, os.Stdout, os.Stderr = tty, tty, tty
+	code := make(chan int, 1)
+	go func() { code <- run(context.Background(), []string{"chat", "-n", "1", "--temp", "0"}) }()
+
+	screen.until(t, "/help says more", 1)
+	screen.until(t, ">>> ", 1)
+	_, err := screen.WriteString("never asked\x03")
+	require.NoError(t, err)
+	screen.until(t, ">>> ", 2)
+	_, err = screen.WriteString("Hello\r")
+	require.NoError(t, err)
+	screen.until(t, ">>> ", 3)
+	_, err = screen.WriteString("/history\r")
+	require.NoError(t, err)
+	screen.until(t, "user: Hello", 1)
+	screen.until(t, ">>> ", 4)
+	_, err = screen.WriteString("\x04")
+	require.NoError(t, err)
+	select {
+	case status := <-code:
+		require.Zero(t, status, "%s", screen.text())
+	case <-time.After(time.Minute):
+		t.Fatalf("Ctrl-D leaves: %s", screen.text())
+	}
+	require.NotContains(t, screen.text(), "user: never asked")
+}
