@@ -63,6 +63,9 @@ func intConvKernelFor(b *Backend, c ops.Call, op conv.Conv, s engine.Spec) kerne
 		s.Signed, s.XZero = false, 0
 	} else {
 		s.Type = engine.Int8
+		if !b.direct && c.Const[1] {
+			s.Tile = s.BestTile(b.isa)
+		}
 	}
 	return &intConvKernel{op: op, spec: s, isa: b.isa}
 }

@@ -25,7 +25,7 @@ type Spec struct {
 	Type           Type
 	Signed         bool  // of Int8: images are signed
 	XZero          int32 // of Int8: the zero point of images, which padding has, too
-	Tile           int   // 0: by the definition; 2 or 4: by Winograd's algorithm with tiles of so many pixels in each direction
+	Tile           int   // 0: by the definition; 2 or 4 (of Int8 4): by Winograd's algorithm with tiles of so many pixels in each direction
 }
 
 // Act is what happens to a sum, after the residual is added.
@@ -61,6 +61,7 @@ type Filter struct {
 	blocks *Filter   // of a transposed one whose pixels become blocks: see blocks.go
 	data   []float32 // steps of 4 bytes
 	extra  []int32   // what the sums of each channel take, or nil
+	wide   bool      // weights for which Winograd's algorithm in integers has no room: the definition is used
 
 	mapping *mem.Mapping // of data, if it is large
 }
@@ -171,7 +172,7 @@ func (s *Spec) Check() error {
 		lo, hi = -128, 127
 	}
 	switch {
-	case s.Type > Int8 || s.Type != Int8 && (s.Signed || s.XZero != 0) || s.Type != F32 && (s.Transposed || s.Depthwise() || s.Tile != 0):
+	case s.Type > Int8 || s.Type != Int8 && (s.Signed || s.XZero != 0) || s.Type != F32 && (s.Transposed || s.Depthwise()) || s.Type == BF16 && s.Tile != 0:
 		return fmt.Errorf("conv: type and what is said of it do not fit: %+v", *s)
 	case s.Type == BF16 && !s.CanBF16():
 		return fmt.Errorf("conv: odd runs of bfloat16: %+v", *s)
@@ -179,7 +180,7 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("conv: zero point %d, %d to %d is right", s.XZero, lo, hi)
 	}
 	if _, ok := s.form(s.Tile); s.Tile != 0 && !ok {
-		return fmt.Errorf("conv: Winograd's algorithm for %+v: strides and groups of 1, and filters of 3x3 with tiles of 2 or 4, or of 1x3 or 1x5 with tiles of 4 are right", *s)
+		return fmt.Errorf("conv: Winograd's algorithm for %+v: strides and groups of 1, and filters of 3x3 with tiles of 2 or 4, or of 1x3 or 1x5 with tiles of 4 are right; for bytes 3x3 with tiles of 4", *s)
 	}
 	return nil
 }
@@ -547,7 +548,7 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 			p.extra[i/mg*panels*p.k.nr+i%mg] = v
 		}
 	}
-	if s.Tile > 0 {
+	if s.Tile > 0 && !f.wide {
 		p.win = newWinograd(p)
 		return p, nil
 	}

@@ -53,7 +53,7 @@ func (s *Spec) CanBF16() bool {
 }
 
 // PackInt packs the filter of a convolution of Type Int8. The weights, laid out as for Pack, are less their zero point, so from -255 to
-// 255.
+// 255. With a Tile they are packed for Winograd's algorithm, if sums of the image by them leave it room, else as without: the sums are the same.
 func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -69,6 +69,12 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 		small = small && v == int16(int8(v))
 	}
 	f := &Filter{spec: s, k: kernelsOf(kindS16, isa)}
+	if s.Tile > 0 {
+		if f.wide = !s.fitsIntWinograd(w); !f.wide {
+			packIntWinograd(f, w)
+			return f, nil
+		}
+	}
 	if small {
 		if k := kernelsOf(kindU8, isa); k.isa != cpuinfo.Portable || f.k.isa == cpuinfo.Portable {
 			f.k = k

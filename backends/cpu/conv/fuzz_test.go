@@ -117,6 +117,9 @@ func specOf(n, h, w, c, m, kh, kw, sh, sw, dh, dw, top, left, groups, form, deep
 		s.Transposed = true
 	case 3:
 		s.Type, s.Signed, s.XZero = Int8, n%3 == 0, int32(h)/2
+		if m%2 == 0 {
+			s.KH, s.KW, s.SH, s.SW, s.Groups, s.Tile = 3, 3, 1, 1, 1, 4
+		}
 	case 4:
 		s.Type = BF16
 	case 5, 6:

@@ -129,6 +129,8 @@ type kernels struct {
 	output  [7]func(*inverse)
 	lineIn  [9]func(*transform)
 	lineOut [9]func(*inverse)
+	intIn   [2]func(*transform) // of images of bytes, unsigned and signed; nil: in Go
+	intOut  func(*inverse)
 }
 
 // kernelsOf returns the best kernels of a kind that an instruction set allows.

@@ -16,19 +16,21 @@ import (
 // A job takes some tiles through all three steps, a panel of output channels at a time, so that frequencies stay in L2 and the filters
 // stream past once a job. A dilated convolution is one on each of the grids of pixels that its taps can meet. Of a convolution with a depth the tiles
 // are those of its planes: the frequencies of the planes that a tile needs stand behind each other, like channels.
+//
+// Images of bytes have frequencies of words and sums of 32 bits, all exact: see intwinograd.go.
 type winograd struct {
 	p *Plan
 	form
 	depth  Dim
-	k      int      // of the products: channels of all planes that a tile needs
+	k      int      // steps of the products, of 4 bytes: channels of all planes that a tile needs, or pairs of them
 	tiles  []origin // of a plane
 	total  int      // tiles of all planes
 	block  int      // tiles of a job
 	blocks int
-	cuts   int // of the panels; more than one: jobs of their own
-	group  int // panels whose sums are kept before they are transformed: so often is a frequency of the tiles used at a time
-	row    int // floats of a tile of one frequency
-	zeros  []float32
+	cuts   int            // of the panels; more than one: jobs of their own
+	group  int            // panels whose sums are kept before they are transformed: so often is a frequency of the tiles used at a time
+	row    int            // of a tile of one frequency, in units of 4 bytes
+	zeros  unsafe.Pointer // a pixel outside the image
 	args   *Args
 	worker []winogradScratch
 }
@@ -44,6 +46,7 @@ func (s *Spec) form(m int) (f form, ok bool) {
 		return form{}, false
 	}
 	switch {
+	case s.Type == Int8 && (s.KH != 3 || m != 4):
 	case s.KH == 3 && s.KW == 3 && (m == 2 || m == 4):
 		return form{m + 2, m + 2, m, m}, true
 	case s.KH == 1 && (s.KW == 3 || s.KW == 5) && m == 4:
@@ -69,6 +72,7 @@ type winogradScratch struct {
 	sink []float32 // what lies outside the image
 	load []float32
 	keep []float32 // pixels that cannot go to Y
+	edge intEdge
 	_    [64]byte
 }
 
@@ -96,6 +100,11 @@ func (s *Spec) BestTile(isa cpuinfo.ISA) int {
 		better        = 0.85 // larger filters must pay
 	)
 	k := kernelsOf(kindF32, isa).forChannels(s.M)
+	if s.Type == Int8 {
+		if k = kernelsOf(kindS16, isa); k.intOut == nil || kernelsOf(kindU8, isa).isa != cpuinfo.Portable {
+			return 0
+		}
+	}
 	depth, planes := float64(s.Depth.or(one).Kernel), float64(s.planes())
 	best, cost := 0, float64(s.taps())*max(planes*float64(s.OH)*float64(s.OW), k.read)
 	for _, m := range []int{2, 4} {
@@ -130,9 +139,18 @@ func (s *Spec) winogradBlock(f form, k *kernels) int {
 	return max(winogradFloats/(f.freqs()*(s.winogradRow()+32))/k.mr, 1) * k.mr
 }
 
-// winogradRow returns the floats between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
+// winogradSteps returns the steps of the products, of 4 bytes.
+func (s *Spec) winogradSteps() int {
+	n := s.C * s.Depth.or(one).Kernel
+	if s.Type == Int8 {
+		n = ceilDiv(n, kindS16.group())
+	}
+	return n
+}
+
+// winogradRow returns the steps between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
 func (s *Spec) winogradRow() int {
-	n := ceilDiv(s.C*s.Depth.or(one).Kernel, 16) * 16
+	n := ceilDiv(s.winogradSteps(), 16) * 16
 	if n%256 == 0 {
 		n += 16
 	}
@@ -228,8 +246,15 @@ func filterFrequencies(t int, x, y, z float64) [6]float64 {
 func newWinograd(p *Plan) *winograd {
 	s := &p.s
 	fm, _ := s.form(s.Tile)
-	depth := s.Depth.or(one)
-	w := &winograd{p: p, form: fm, depth: depth, k: depth.Kernel * s.C, row: s.winogradRow(), zeros: alignedFloats(s.C + 16)}
+	w := &winograd{p: p, form: fm, depth: s.Depth.or(one), k: s.winogradSteps(), row: s.winogradRow()}
+	outside := alignedFloats(s.C + 16)
+	w.zeros = unsafe.Pointer(&outside[0])
+	if s.Type == Int8 {
+		bytes := unsafe.Slice((*byte)(w.zeros), s.C)
+		for i := range bytes {
+			bytes[i] = byte(s.XZero)
+		}
+	}
 	for ry := range min(s.DH, s.OH) {
 		for y := ry; y < s.OH; y += w.my * s.DH {
 			for rx := range min(s.DW, s.OW) {
@@ -342,25 +367,33 @@ func (w *winograd) forward(sc *winogradScratch, i, at int) {
 			from = image*w.depth.In + z
 		}
 		w.sources(sc, from, o)
-		sc.in.dst, sc.in.step = unsafe.Pointer(&sc.v[i*w.row+kz*s.C]), w.block*w.row*4
-		w.p.k.transform(&sc.in, w.form, s.C)
+		sc.in.dst, sc.in.step = unsafe.Add(unsafe.Pointer(&sc.v[i*w.row]), kz*s.C*w.p.k.kind.size()), w.block*w.row*4
+		if s.Type == Int8 {
+			sc.in.zero = s.XZero
+			w.p.k.intTransform(&sc.in, s.Signed, s.C)
+		} else {
+			w.p.k.transform(&sc.in, w.form, s.C)
+		}
 	}
 }
 
 // sources sets where the pixels of a tile in one of all planes lie; -1 stands for one outside.
 func (w *winograd) sources(sc *winogradScratch, plane int, o origin) {
 	s, a := &w.p.s, w.args
-	zero := unsafe.Pointer(&w.zeros[0])
 	for dy := range w.ty {
 		y := o.y - s.Top + dy*s.DH
 		for dx := range w.tx {
 			x := o.x - s.Left + dx*s.DW
 			p := &sc.src[dy*w.tx+dx]
 			if plane < 0 || y < 0 || y >= s.H || x < 0 || x >= s.W {
-				*p = zero
+				*p = w.zeros
 				continue
 			}
 			from := ((plane*s.H+y)*s.W + x) * s.C
+			if s.Type == Int8 {
+				*p = unsafe.Pointer(&a.X8[from])
+				continue
+			}
 			if a.Load == nil {
 				*p = unsafe.Pointer(&a.X[from])
 				continue
@@ -410,6 +443,9 @@ func (w *winograd) products(sc *winogradScratch, from, to, n int) {
 	freqs := w.freqs()
 	t.offs, t.segs, t.k, t.mode = unsafe.Pointer(&sc.offs), 1, w.k, raw
 	t.ars = w.row * 4
+	if s.Type == Int8 { // what kernels of integers add to the sums
+		t.extra = unsafe.Pointer(&w.p.extra[0])
+	}
 	strips := ceilDiv(n, k.mr)
 	low, rem := n/strips, n%strips
 	filter := func(q, pn int) (at unsafe.Pointer, width int) {
@@ -435,18 +471,24 @@ func (w *winograd) products(sc *winogradScratch, from, to, n int) {
 			t.b, t.cols, t.ldc = b, width, width*4
 			sums := sc.m[((pn-from)*freqs+q)*w.block*k.nr:]
 			i := 0
-			for st := range strips {
-				h := low
+			for st := 0; st < strips; st += t.count {
+				h, same := low, strips-st
 				if st < rem {
-					h++
+					h, same = low+1, rem-st
 				}
 				t.a, t.c = unsafe.Pointer(&sc.v[(q*w.block+i)*w.row]), unsafe.Pointer(&sums[i*width])
 				t.ahead = uintptr(next) // a half with each of two strips
 				if st == 1 {
 					t.ahead += uintptr(w.k * width * 2)
 				}
+				count := 1
+				if s.Type == Int8 && k.strips {
+					count = same
+				}
+				t.count, t.stepA, t.stepC = count, h*t.ars, h*t.ldc
 				kernels[h](t)
-				i += h
+				t.count = count
+				i += h * count
 			}
 		}
 	}
@@ -460,13 +502,21 @@ func (w *winograd) backward(sc *winogradScratch, pn, at, n int) {
 	v := &sc.out
 	v.init, v.step, v.off = unsafe.Pointer(&w.p.init[pn*k.nr]), w.block*k.nr*4, pn*k.nr*4
 	v.lo, v.hi, v.p, v.q, v.mode, v.s, v.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
+	if a.Raw {
+		v.mode = raw
+	}
 	v.res = nil
 	for i := range n {
 		v.src, v.dst = unsafe.Pointer(&sc.m[at*w.freqs()*w.block*k.nr+i*width]), unsafe.Pointer(&sc.dst[i])
 		if a.Residual != nil {
 			v.res = unsafe.Pointer(&sc.res[i])
 		}
-		k.inverse(v, w.form, live)
+		if s.Type == Int8 {
+			v.scale = unsafe.Pointer(&w.p.scale[pn*k.nr])
+			k.intInverse(v, &sc.edge, live)
+		} else {
+			k.inverse(v, w.form, live)
+		}
 	}
 }
 
@@ -510,6 +560,8 @@ type transform struct {
 
 	// Kernels that say so in their text fetch the pixels so many bytes behind those of src: the next tile's.
 	ahead int
+
+	zero int32 // of pixels of bytes: their zero point
 }
 
 // inverse is what an output transform is called with: n channels of the frequencies at src, step bytes apart, give the pixels at dst,
@@ -529,6 +581,8 @@ type inverse struct {
 	p, q float32
 	mode int
 	s, t float32
+
+	scale unsafe.Pointer // of integers: factors of the sums
 }
 
 // transform runs the kernel for a form of tiles: whole blocks of channels, and the rest with channels before it, which are computed twice. Fewer

@@ -168,6 +168,7 @@ func main() {
 	avx512(*out)
 	avx2(*out)
 	winograd(*out)
+	intWinograd(*out)
 	rows(*out)
 	widen(*out)
 	neon(*out)
