@@ -32,6 +32,7 @@ type Options struct {
 // NodeEvent is what OnNode sees.
 type NodeEvent struct {
 	Name    string
+	Fused   []string // names of nodes as built that passes made part of this one, which has the name of the last
 	Op      ops.Op
 	Backend string
 	In, Out []tensor.Tensor // valid during the call
@@ -65,7 +66,7 @@ type Executable struct {
 	current  *plan
 	clock    uint64
 	start    []backends.Stats
-	profile  *Profile
+	profile  *profile
 }
 
 // Compile runs the passes, plans memory for the largest sizes, and prepares the weights for their backends.
@@ -196,6 +197,9 @@ func (x *Executable) SetSize(name string, n int) error {
 // Bind gives an input its tensor, or an output the memory that its result shall have. The tensor's memory is used as it is, until
 // another is bound; what lies in it is read when the graph runs. The result of an earlier run of this executable may be bound: it
 // is copied. Symbolic sizes follow from the dimensions of the inputs.
+//
+// The error says what does not fit: the element type, the rank, a dimension that is fixed, or that is larger than its symbol's most; for an
+// output also memory that is read-only or not contiguous. What was bound before then stays.
 func (x *Executable) Bind(v Value, t tensor.Tensor) error {
 	if v.id == 0 || v.g != x.source {
 		return fmt.Errorf("graph %s: the value bound is not of this graph", x.g.name)
@@ -411,13 +415,13 @@ func (x *Executable) runWatched(ctx context.Context, p *plan) error {
 				took = time.Since(start)
 			}
 			if x.profile != nil {
-				x.profile.add(p, node, b.Name(), start, took, b.Stats().SimulatedSeconds-simulated)
+				x.profile.add(p, node, x.g.nodes[p.source[n]].fused, b.Name(), start, took, b.Stats().SimulatedSeconds-simulated)
 			}
 			if x.opts.Progress != nil {
 				x.opts.Progress(n+1, len(p.nodes))
 			}
 			if x.opts.OnNode != nil {
-				event := NodeEvent{Name: node.Name, Op: node.Op, Backend: b.Name(), Took: took}
+				event := NodeEvent{Name: node.Name, Fused: x.g.nodes[p.source[n]].fused, Op: node.Op, Backend: b.Name(), Took: took}
 				for _, v := range node.In {
 					if v < 0 {
 						event.In = append(event.In, tensor.Tensor{})
@@ -437,7 +441,8 @@ func (x *Executable) runWatched(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// Output returns the tensor of an output of the last run. It is valid until the next run.
+// Output returns the tensor of an output of the last run. It is valid until the next run. Before the first, and for a value of another graph, it
+// is the zero Tensor.
 func (x *Executable) Output(v Value) tensor.Tensor {
 	if x.current == nil || v.id == 0 || v.g != x.source {
 		return tensor.Tensor{}

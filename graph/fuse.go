@@ -1,6 +1,8 @@
 package graph
 
 import (
+	"slices"
+
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -44,12 +46,20 @@ func (f *fuser) maker(v int) (*node, bool) {
 	return n, true
 }
 
-// replace puts one op in the place of node at; the makers are absorbed.
+// replaceNode puts one op in the place of node at; the makers are absorbed. The node keeps its name, and those of the makers in fused.
 func (f *fuser) replaceNode(at int, op ops.Op, in []int, absorbed ...*node) {
+	var makers []int
 	for _, n := range absorbed {
 		i := f.values[n.out[0]].producer
 		f.drop[i] = true
+		makers = append(makers, i)
 	}
+	slices.Sort(makers)
+	var fused []string
+	for _, i := range slices.Compact(makers) {
+		fused = append(append(fused, f.nodes[i].fused...), f.nodes[i].name)
+	}
+	f.nodes[at].fused = append(fused, f.nodes[at].fused...)
 	f.nodes[at].op = op
 	f.nodes[at].in = in
 	f.fused++

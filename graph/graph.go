@@ -8,6 +8,8 @@
 //	y := g.Apply("fc", matmul.Op{}, x, g.Constant("w", w))
 //	g.Output("y", y)
 //	exe, err := g.Compile(ctx, graph.Options{Backends: []backends.Backend{cpu}})
+//
+// Operations are the types of the packages below ops that implement [ops.Op]: matmul, conv, elementwise, norm, attention, reduce, shape and others.
 package graph
 
 import (
@@ -56,6 +58,7 @@ type node struct {
 	name    string
 	op      ops.Op
 	in, out []int
+	fused   []string // nodes as built that passes made part of it
 }
 
 // Value is a tensor of the graph under construction. The zero Value is an absent optional input.
@@ -324,7 +327,7 @@ func (g *Graph) clone() *Graph {
 	c.values = append([]value(nil), g.values...)
 	c.nodes = make([]node, len(g.nodes))
 	for i, n := range g.nodes {
-		c.nodes[i] = node{n.name, n.op, append([]int(nil), n.in...), append([]int(nil), n.out...)}
+		c.nodes[i] = node{n.name, n.op, append([]int(nil), n.in...), append([]int(nil), n.out...), append([]string(nil), n.fused...)}
 	}
 	c.inputs = append([]int(nil), g.inputs...)
 	c.outputs = append([]output(nil), g.outputs...)

@@ -270,6 +270,9 @@ func (l *layouter) convert(n *node) bool {
 		for i, v := range n.out {
 			l.twin[v] = outs[i]
 		}
+		if at, made := l.maker[outs[0]]; made {
+			l.nodes[at].fused = n.fused
+		}
 		l.changed++
 		return true
 	}
@@ -350,7 +353,7 @@ func (l *layouter) convert(n *node) bool {
 			for i := range order {
 				order[i] = from[op.Order.At(i)]
 			}
-			l.keep(node{name: n.name, op: shape.Permute{Order: ops.MakeInts(order...)}, in: []int{l.last(in0)}, out: n.out})
+			l.keep(node{name: n.name, op: shape.Permute{Order: ops.MakeInts(order...)}, in: []int{l.last(in0)}, out: n.out, fused: n.fused})
 			return true
 		}
 	case reduce.Reduce:
@@ -360,7 +363,7 @@ func (l *layouter) convert(n *node) bool {
 	case reduce.Arg:
 		if follows && !op.Keep && axisLast(op.Axis, rank+1) == rank { // over channels: what is left keeps its order
 			op.Axis = -1
-			l.keep(node{name: n.name, op: op, in: []int{l.last(in0)}, out: n.out})
+			l.keep(node{name: n.name, op: op, in: []int{l.last(in0)}, out: n.out, fused: n.fused})
 			return true
 		}
 	}
@@ -481,7 +484,7 @@ func (l *layouter) reduce(n *node, op reduce.Reduce, emit func(ops.Op, ...int) b
 	if !slices.IsSorted(left) {
 		return false
 	}
-	l.keep(node{name: n.name, op: op, in: []int{l.last(n.in[0])}, out: n.out})
+	l.keep(node{name: n.name, op: op, in: []int{l.last(n.in[0])}, out: n.out, fused: n.fused})
 	l.changed++
 	return true
 }

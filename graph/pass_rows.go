@@ -103,7 +103,7 @@ func (g *Graph) sinkRows(at int) (int, error) {
 					spec.Dims[0] = g.values[ids].spec.Dims[0]
 					label := name + "." + g.values[v].name
 					taken[v] = g.add(value{name: label, spec: spec, producer: -1}).index()
-					nodes = append(nodes, node{label, shape.GetRows{}, []int{v, ids}, []int{taken[v]}})
+					nodes = append(nodes, node{name: label, op: shape.GetRows{}, in: []int{v, ids}, out: []int{taken[v]}})
 				}
 				n.in[j] = taken[v]
 			}

@@ -89,6 +89,7 @@ func joinSiblings(g *Graph, _ *passContext) (int, error) {
 		if from, ok := part[i]; ok {
 			width := g.values[n.out[0]].spec.Dim(-1)
 			n.op, n.in = shape.Slice{Axis: -1, From: ops.Const(from), To: ops.Const(from + width), Step: 1}, []int{source[i]}
+			n.fused = nil // of the joint product now
 		}
 		nodes = append(nodes, n)
 	}
@@ -169,7 +170,9 @@ func (g *Graph) join(group []int, joined map[int]joint, part map[int]int) error 
 		}
 	}
 	at, name := 0, ""
+	var fused []string
 	for _, i := range group {
+		fused = append(fused, g.nodes[i].fused...)
 		part[i] = at
 		at += g.values[g.nodes[i].out[0]].spec.Dim(-1)
 		if name != "" {
@@ -180,7 +183,7 @@ func (g *Graph) join(group []int, joined map[int]joint, part map[int]int) error 
 	out := g.values[first.out[0]]
 	out.name = name
 	out.spec.Dims[out.spec.Rank-1] = at
-	joined[group[0]] = joint{node{name, op, in, []int{g.add(out).index()}}, group}
+	joined[group[0]] = joint{node{name, op, in, []int{g.add(out).index()}, fused}, group}
 	return nil
 }
 

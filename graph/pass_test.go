@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -144,6 +145,51 @@ func TestFusionsKeepTheResult(t *testing.T) {
 				}
 			}
 			require.InDeltaSlice(t, results[0], results[1], 1e-5)
+		})
+	}
+}
+
+// A fused node names what it replaces: every node as built is there by its name, or in the list of exactly one other, wherever nodes are listed.
+func TestFusedNodesAreNamed(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range fusions() {
+		t.Run(c.name, func(t *testing.T) {
+			g := New(c.name)
+			g.Output("y", c.build(g, rand.New(rand.NewPCG(5, 6))))
+			require.NoError(t, g.Err())
+			var built []string
+			for _, n := range g.nodes {
+				built = append(built, n.name)
+			}
+			for _, off := range [][]string{nil, {"layout"}, {"all"}} {
+				computed := map[string][]string{} // seen by the callback
+				opts := options()
+				opts.DisablePasses, opts.Profile = off, true
+				opts.OnNode = func(e NodeEvent) error {
+					computed[e.Name] = e.Fused
+					return nil
+				}
+				exe, err := g.Compile(ctx, opts)
+				require.NoError(t, err)
+				rng := rand.New(rand.NewPCG(7, 8))
+				for _, in := range g.Inputs() {
+					require.NoError(t, exe.Bind(in, random(rng, in.Spec().Shape()...)))
+				}
+				require.NoError(t, exe.Run(ctx))
+				var listed []string
+				for _, p := range exe.Placements() {
+					if slices.Contains(built, p.Name) { // not one that a pass added
+						listed = append(append(listed, p.Fused...), p.Name)
+					}
+					if fused, ok := computed[p.Name]; ok {
+						require.Equal(t, p.Fused, fused, p.Name)
+					}
+				}
+				require.ElementsMatch(t, built, listed, "without %v", off)
+				for _, n := range exe.Profile() {
+					require.Equal(t, computed[n.Name], n.Fused, n.Name)
+				}
+			}
 		})
 	}
 }

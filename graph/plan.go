@@ -67,6 +67,7 @@ type Placement struct {
 	Fallback bool          `json:"fallback"`        // a backend that stands before the chosen one refused
 	Flops    float64       `json:"flops,omitempty"` // of a run; 0 where the operation does not say
 	Bytes    int64         `json:"bytes,omitempty"` // of operands and results, each counted once
+	Fused    []string      `json:"fused,omitempty"` // names of nodes as built that passes made part of this one, which has the name of the last
 	refusal  string
 }
 
@@ -316,7 +317,7 @@ func (x *Executable) place(p *plan) error {
 	g := x.g
 	p.choices = make([]Placement, len(g.nodes))
 	for i := range g.nodes {
-		p.choices[i] = Placement{Name: g.nodes[i].name, Op: g.nodes[i].op.Name(), Backend: "view", Reason: "a view: nothing is computed"}
+		p.choices[i] = Placement{Name: g.nodes[i].name, Op: g.nodes[i].op.Name(), Backend: "view", Reason: "a view: nothing is computed", Fused: g.nodes[i].fused}
 	}
 	whole := &ops.Part{Values: p.values, Nodes: p.nodes}
 	chosen := make([]int, len(p.nodes))
@@ -324,6 +325,7 @@ func (x *Executable) place(p *plan) error {
 		c, b := x.choose(whole.Call(&p.nodes[i]))
 		c.Name, c.Op = p.nodes[i].Name, p.nodes[i].Op.Name()
 		c.Flops, c.Bytes = p.work(&p.nodes[i])
+		c.Fused = g.nodes[p.source[i]].fused
 		p.choices[p.source[i]] = c
 		if b < 0 {
 			return fmt.Errorf("graph %s: node %q (%s): no backend takes it: %s", g.name, c.Name,

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// Profile collects the time of every node over runs.
-type Profile struct {
+// profile collects the time of every node over runs.
+type profile struct {
 	begin  time.Time
 	nodes  map[string]*NodeProfile
 	order  []string
@@ -27,7 +27,8 @@ type NodeProfile struct {
 	Time      time.Duration `json:"ns"`
 	Simulated float64       `json:"simulated_seconds,omitempty"`
 	Flops     float64       `json:"flops"`
-	Bytes     float64       `json:"bytes"` // of operands and results, each counted once a call
+	Bytes     float64       `json:"bytes"`           // of operands and results, each counted once a call
+	Fused     []string      `json:"fused,omitempty"` // as in Placement
 }
 
 // GFLOPS is the rate in 10^9 operations a second.
@@ -49,13 +50,13 @@ type traceEvent struct {
 
 const maxTraceEvents = 1 << 20 // a trace of more is of no use to a viewer
 
-func newProfile() *Profile { return &Profile{begin: time.Now(), nodes: map[string]*NodeProfile{}} }
+func newProfile() *profile { return &profile{begin: time.Now(), nodes: map[string]*NodeProfile{}} }
 
-func (f *Profile) add(p *plan, n *ops.Node, backend string, start time.Time, took time.Duration, simulated float64) {
+func (f *profile) add(p *plan, n *ops.Node, fused []string, backend string, start time.Time, took time.Duration, simulated float64) {
 	key := n.Name + "\x00" + backend
 	e := f.nodes[key]
 	if e == nil {
-		e = &NodeProfile{Name: n.Name, Op: n.Op.Name(), Backend: backend}
+		e = &NodeProfile{Name: n.Name, Op: n.Op.Name(), Backend: backend, Fused: fused}
 		f.nodes[key] = e
 		f.order = append(f.order, key)
 	}
@@ -75,8 +76,11 @@ func (f *Profile) add(p *plan, n *ops.Node, backend string, start time.Time, too
 			in = append(in, p.values[v].Spec)
 		}
 		ts := float64(start.Sub(f.begin).Nanoseconds()) / 1e3
-		f.events = append(f.events, traceEvent{Name: n.Name, Cat: n.Op.Name(), Ph: "X", Ts: ts, Dur: float64(took.Nanoseconds()) / 1e3, Pid: 1, Tid: 1,
-			Args: map[string]any{"op": ops.Describe(n.Op, in), "backend": backend}})
+		args := map[string]any{"op": ops.Describe(n.Op, in), "backend": backend}
+		if len(fused) > 0 {
+			args["fused"] = fused
+		}
+		f.events = append(f.events, traceEvent{Name: n.Name, Cat: n.Op.Name(), Ph: "X", Ts: ts, Dur: float64(took.Nanoseconds()) / 1e3, Pid: 1, Tid: 1, Args: args})
 		if simulated > 0 {
 			f.events = append(f.events, traceEvent{Name: n.Name, Cat: "simulated", Ph: "X", Ts: ts, Dur: simulated * 1e6, Pid: 2, Tid: 1,
 				Args: map[string]any{"backend": backend + " (simulated)"}})

@@ -73,6 +73,9 @@ func (g *Graph) dot(w io.Writer, placed []Placement) error {
 			fill = colour[name]
 		}
 		label := n.name + "\n" + n.op.Name()
+		if len(n.fused) > 0 {
+			label += "\nwith " + strings.Join(n.fused, ", ")
+		}
 		for _, v := range n.out {
 			label += "\n" + g.values[v].spec.String()
 		}
