@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/models/gguf"
+	"github.com/tessera-go/tessera/models/llm/tolstoy"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -26,6 +27,8 @@ type inspection struct {
 	Model    string             `json:"model"`
 	Inputs   []inspectedValue   `json:"inputs,omitempty"` // of ONNX models
 	Outputs  []inspectedValue   `json:"outputs,omitempty"`
+	Shapes   map[string][]int   `json:"shapes,omitempty"` // of the inputs of ONNX models, for which memory and nodes are
+	open     []string           // inputs among them whose shape was not given, and is 1 where the model leaves it open
 	Tensors  []inspectedTensor  `json:"tensors"`
 	Memory   graph.Memory       `json:"memory"`
 	Nodes    []graph.Placement  `json:"nodes"`
@@ -68,14 +71,26 @@ func inspectValues(list []onnx.ValueInfo) (values []inspectedValue) {
 	return values
 }
 
-func printValues(w io.Writer, what string, values []inspectedValue) {
-	for _, v := range values {
-		shape := ""
-		if v.Shape != nil {
-			shape = fmt.Sprint(v.Shape)
-		}
-		fmt.Fprintf(w, "%s %s\t%s\t%s\n", what, v.Name, v.Type, shape)
+// printValues prints inputs and outputs with their types, as the model declares them.
+func (in *inspection) printValues(w io.Writer) error {
+	if len(in.Inputs)+len(in.Outputs) == 0 {
+		return nil
 	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprint(tw, "\nvalue\ttype\tshape\n")
+	for _, list := range []struct {
+		what   string
+		values []inspectedValue
+	}{{"input", in.Inputs}, {"output", in.Outputs}} {
+		for _, v := range list.values {
+			shape := ""
+			if v.Shape != nil {
+				shape = fmt.Sprint(v.Shape)
+			}
+			fmt.Fprintf(tw, "%s %s\t%s\t%s\n", list.what, v.Name, v.Type, shape)
+		}
+	}
+	return tw.Flush()
 }
 
 type inspectedTensor struct {
@@ -94,7 +109,7 @@ func inspectCommand() *cobra.Command {
 		sizes  map[string]int
 	)
 	cmd := &cobra.Command{
-		Use:   "inspect FILE",
+		Use:   "inspect [FILE]",
 		Short: "Show a model's tensors, the memory it needs, and where each node runs and why",
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -172,6 +187,9 @@ func (in *inspection) placeAt(ctx context.Context, exe *graph.Executable, sizes 
 			}
 		}
 	}
+	if len(most) == 0 {
+		return cli.Usagef("--at: the model has no symbolic sizes; --shape gives an ONNX model other shapes")
+	}
 	placed, err := exe.PlacementsAt(ctx, sizes)
 	if err != nil {
 		return cli.Usagef("--at: %w", err)
@@ -197,11 +215,15 @@ func inspectLLM(f *llmFlags) (*inspection, *graph.Executable, func(), error) {
 		return nil, nil, nil, err
 	}
 	in := &inspection{File: m.name, Model: m.String()}
-	if f.Model != "" {
-		if file, err := gguf.Open(f.Model); err == nil {
-			defer file.Close()
-			in.addGGUF(file)
-		}
+	var file *gguf.File
+	if f.Model == "" {
+		file, err = gguf.Parse(tolstoy.GGUF())
+	} else {
+		file, err = gguf.Open(f.Model)
+	}
+	if err == nil { // else it is a folder
+		defer file.Close()
+		in.addGGUF(file)
 	}
 	return in, exe, m.close, nil
 }
@@ -235,6 +257,7 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 		in.Tensors = append(in.Tensors, inspectedTensor{t.Name, t.Elem.String(), t.Dims, int64(t.Data.Extent())})
 	}
 	var guessed []string
+	in.Shapes = map[string][]int{}
 	specs := map[string]tensor.Spec{}
 	for _, v := range s.Inputs() {
 		spec, err := inputSpec(v, given[v.Name])
@@ -242,8 +265,9 @@ func inspectONNX(ctx context.Context, f *llmFlags, shapes []string) (*inspection
 			done()
 			return nil, nil, nil, err
 		}
-		specs[v.Name] = spec
+		specs[v.Name], in.Shapes[v.Name] = spec, spec.Shape()
 		if given[v.Name] == nil && isOpen(v.Type) {
+			in.open = append(in.open, v.Name)
 			guessed = append(guessed, fmt.Sprintf("input %q is %v: give --shape %s=AxBxC", v.Name, v.Type, v.Name))
 		}
 	}
@@ -346,37 +370,73 @@ func writeDOT(name string, exe *graph.Executable) error {
 }
 
 func (in *inspection) print(w io.Writer) error {
-	fmt.Fprintln(w, in.File+":", in.Model)
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	printValues(tw, "input", in.Inputs)
-	printValues(tw, "output", in.Outputs)
-	for _, t := range in.Tensors {
-		fmt.Fprintf(tw, "  %s\t%s\t%v\t%s\n", t.Name, t.Type, t.Shape, cli.FormatBytes(t.Bytes))
+	fmt.Fprintln(w, strings.TrimSpace(in.File+": "+in.Model))
+	if err := in.printValues(w); err != nil {
+		return err
 	}
-	m := in.Memory
-	fmt.Fprintf(tw, "memory: weights %s, prepared %s, KV cache %s, activations %s (lower bound %s), workspace %s, total %s\n", cli.FormatBytes(m.Weights),
-		cli.FormatBytes(m.Prepared), cli.FormatBytes(m.State), cli.FormatBytes(m.Activations), cli.FormatBytes(m.LowerBound), cli.FormatBytes(m.Workspace), cli.FormatBytes(m.Total))
-	for _, p := range in.Passes {
-		fmt.Fprintf(tw, "pass %s\t%d changes\t%d nodes\t%s\n", p.Name, p.Changes, p.Nodes, p.What)
+	if len(in.Tensors) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		fmt.Fprint(tw, "\ntensor\ttype\tshape\tsize\n")
+		for _, t := range in.Tensors {
+			fmt.Fprintf(tw, "%s\t%s\t%v\t%s\n", t.Name, t.Type, t.Shape, cli.FormatBytes(t.Bytes))
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
 	}
-	printNodes(tw, in.Nodes)
+	fmt.Fprintln(w)
+	if len(in.open) > 0 {
+		var shapes []string
+		for _, name := range in.open {
+			shapes = append(shapes, fmt.Sprintf("%s %v", name, in.Shapes[name]))
+		}
+		fmt.Fprintf(w, "open dimensions are taken as 1 (%s); --shape %s=AxBxC gives others\n", strings.Join(shapes, ", "), in.open[0])
+	}
+	in.printMemory(w)
+	if len(in.Passes) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		fmt.Fprint(tw, "\npass\tchanges\tnodes left\twhat it does\n")
+		for _, p := range in.Passes {
+			fmt.Fprintf(tw, "%s\t%d\t%d\t%s\n", p.Name, p.Changes, p.Nodes, p.What)
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+	}
+	if err := printNodes(w, in.Nodes); err != nil {
+		return err
+	}
 	for _, at := range in.At {
 		var words []string
 		for _, name := range slices.Sorted(maps.Keys(at.Sizes)) {
 			words = append(words, fmt.Sprintf("%s = %d", name, at.Sizes[name]))
 		}
 		if len(at.Nodes) == 0 {
-			fmt.Fprintf(tw, "with %s every node runs there for the same reason\n", strings.Join(words, ", "))
+			fmt.Fprintf(w, "\nwith %s every node runs there for the same reason\n", strings.Join(words, ", "))
 			continue
 		}
-		fmt.Fprintf(tw, "with %s, of %d nodes these run elsewhere or for another reason:\n", strings.Join(words, ", "), len(in.Nodes))
-		printNodes(tw, at.Nodes)
+		fmt.Fprintf(w, "\nwith %s, of %d nodes these run elsewhere or for another reason:\n", strings.Join(words, ", "), len(in.Nodes))
+		if err := printNodes(w, at.Nodes); err != nil {
+			return err
+		}
 	}
-	return tw.Flush()
+	return nil
+}
+
+func (in *inspection) printMemory(w io.Writer) {
+	m := in.Memory
+	fmt.Fprintf(w, "memory: weights %s, prepared %s, ", cli.FormatBytes(m.Weights), cli.FormatBytes(m.Prepared))
+	if m.State > 0 {
+		fmt.Fprintf(w, "KV cache %s, ", cli.FormatBytes(m.State))
+	}
+	fmt.Fprintf(w, "activations %s (lower bound %s), workspace %s, total %s\n", cli.FormatBytes(m.Activations), cli.FormatBytes(m.LowerBound), cli.FormatBytes(m.Workspace),
+		cli.FormatBytes(m.Total))
 }
 
 // printNodes prints where nodes run, what they have to do, and why they run there.
-func printNodes(w io.Writer, nodes []graph.Placement) {
+func printNodes(out io.Writer, nodes []graph.Placement) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprint(w, "\nnode\toperation\tbackend\twork, bytes moved\twhy there\n")
 	for _, n := range nodes {
 		work := cli.FormatBytes(n.Bytes)
 		switch {
@@ -384,9 +444,20 @@ func printNodes(w io.Writer, nodes []graph.Placement) {
 			work = ""
 		case n.Flops >= 1e9:
 			work = fmt.Sprintf("%.1f GFLOP, %s", n.Flops/1e9, work)
+		case n.Flops >= 1e6:
+			work = fmt.Sprintf("%.1f MFLOP, %s", n.Flops/1e6, work)
+		case n.Flops >= 1e3:
+			work = fmt.Sprintf("%.1f kFLOP, %s", n.Flops/1e3, work)
 		case n.Flops > 0:
-			work = fmt.Sprintf("%.2f MFLOP, %s", n.Flops/1e6, work)
+			work = fmt.Sprintf("%.0f FLOP, %s", n.Flops, work)
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", n.Name, n.Op, n.Backend, work, n.Reason)
+		why := n.Reason
+		if few := 3; len(n.Fused) > few {
+			why += fmt.Sprintf("; also does %s and %d more", strings.Join(n.Fused[:few-1], ", "), len(n.Fused)-few+1)
+		} else if len(n.Fused) > 0 {
+			why += "; also does " + strings.Join(n.Fused, ", ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.Op, n.Backend, work, why)
 	}
+	return w.Flush()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,40 @@ func TestInspectNamesInputsAndOutputs(t *testing.T) {
 	require.Equal(t, []any{map[string]any{"name": "left", "type": "float", "shape": []any{"rows", 2., "?"}}}, doc["inputs"])
 	require.Equal(t, []any{map[string]any{"name": "product", "type": "float", "shape": nil}}, doc["outputs"])
 	require.NotContains(t, jsonOf(t, "inspect"), "inputs")
+}
+
+// The listing can be read without knowing it: tables have headings, sizes that were assumed are named, and what does not exist is left out. No node of the file is
+// lost: one that was fused stands beside the node that does its work.
+func TestInspectReadsWell(t *testing.T) {
+	digits := filepath.Join(shared.Root(), "models", "cnn", "digits.onnx")
+	onnxOut, _, err := call(t, "inspect", "--passes", digits)
+	require.NoError(t, err)
+	llmOut, _, err := call(t, "inspect")
+	require.NoError(t, err)
+	for _, out := range []string{onnxOut, llmOut} {
+		require.Regexp(t, `\n\ntensor +type +shape +size\n`, out)
+		require.Regexp(t, `\n\nnode +operation +backend +work, bytes moved +why there\n`, out)
+		require.NotRegexp(t, `\b0\.0+ [kMG]FLOP`, out)
+		for _, line := range strings.Split(out, "\n") {
+			require.Less(t, len(line), 200, line)
+		}
+	}
+	require.Regexp(t, `\n\nvalue +type +shape\ninput image `, onnxOut)
+	require.Regexp(t, `\n\npass +changes +nodes left +what it does\n`, onnxOut)
+	require.Contains(t, onnxOut, "open dimensions are taken as 1 (image [1 1 28 28]); --shape image=AxBxC gives others")
+	require.NotContains(t, onnxOut, "KV cache")
+	require.Regexp(t, `\nconv0_relu +conv .*; also does conv0\n`, onnxOut)
+	require.Contains(t, llmOut, "KV cache")
+	require.Contains(t, llmOut, "blk.0.attn_q.weight")
+
+	given, _, err := call(t, "inspect", "--shape", "image=4x1x28x28", digits)
+	require.NoError(t, err)
+	require.NotContains(t, given, "taken as 1")
+	require.Equal(t, map[string]any{"image": []any{4., 1., 28., 28.}}, jsonOf(t, "inspect", "--shape", "image=4x1x28x28", digits)["shapes"])
+
+	_, _, err = call(t, "inspect", "--at", "N=4", digits)
+	require.ErrorContains(t, err, "--shape")
+	require.Equal(t, 2, cli.ExitCode(err))
 }
 
 func TestInspectShapes(t *testing.T) {
