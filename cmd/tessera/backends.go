@@ -15,7 +15,7 @@ func backendsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backends",
 		Short: "List the backends, their devices, number formats and options",
-		Args:  cli.Args(cobra.NoArgs),
+		Args:  cli.NoArgs(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list := []backends.Description{}
 			for _, name := range backends.Names() {

@@ -52,13 +52,13 @@ func benchGemmCommand() *cobra.Command {
 		Use:     "gemm --dtype D --size MxNxK[,...]",
 		Short:   "Measure one matrix product",
 		Example: "  tessera bench gemm --dtype f32 --size 1024x1024x1024 --threads 1",
-		Args:    cli.Args(cobra.NoArgs),
+		Args:    cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, err := cli.ParseSizes("size", size)
 			if err != nil {
 				return err
 			}
-			format := strings.ToLower(dtype)
+			format := dtype
 			if name, is := productNames[format]; is {
 				format = name
 			}
@@ -103,7 +103,7 @@ func benchGemmCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", ")+"; int8 is s8s8s32")
+	cli.WordVar(f, &dtype, "dtype", "f32", "number format: "+strings.Join(productTypes(), ", ")+"; int8 is s8s8s32")
 	f.StringVar(&size, "size", "1024x1024x1024", "the products, `MxNxK[,...]`")
 	f.BoolVar(&plain, "plain", false, "pack the weights in every call instead of once")
 	f.IntVar(&runs, "runs", 11, "least number of runs")
@@ -167,7 +167,7 @@ func benchModelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "model",
 		Short: "Measure how fast a language model reads and writes",
-		Args:  cli.Args(cobra.NoArgs),
+		Args:  cli.NoArgs("a model's file follows --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prompt < 1 || decode < 0 || prompt > maxContext || decode > maxContext-prompt {
 				return cli.Usagef("--prompt-tokens %d, --decode-tokens %d: at least 1 and 0, and %d in all at most, are right", prompt, decode, maxContext)

@@ -46,7 +46,7 @@ func benchLadderCommand() *cobra.Command {
 vectors), simd (the widest vectors), packed, tiled (packed by tiles that caches hold), engine. All run on one thread unless
 --threads gives the last one more; they are measured alternately, and each is verified against the first.`,
 		Example: "  tessera bench ladder --size 512x512x512\n  tessera bench ladder --stage tiled,engine --json",
-		Args:    cli.Args(cobra.NoArgs),
+		Args:    cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, err := cli.ParseSizes("size", size)
 			if err != nil {

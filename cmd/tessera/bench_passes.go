@@ -64,7 +64,7 @@ func benchPassesCommand() *cobra.Command {
 --each also without each pass alone. A language model reads --tokens tokens and then decodes 16, an encoder reads as many, an
 ONNX model runs once on random numbers. Results are compared: a language model's tokens, others' numbers. The last columns are
 the arena for activations and the least that liveness allows.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a model's file follows --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rounds < 1 || tokens < 1 || rounds > 1e6 || tokens > 1<<20 {
 				return cli.Usagef("--rounds %d, --tokens %d: 1 to 1000000 and 1 to %d are right", rounds, tokens, 1<<20)

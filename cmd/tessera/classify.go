@@ -41,7 +41,7 @@ func classifyCommand() *cobra.Command {
 classifier tells handwritten digits, white on black. With --model any ONNX classifier runs; pixels enter as raw 0 to 255 unless
 --scale, --mean or --std is given, in this order: value x scale, - mean, / std.`,
 		Example: "  tessera classify examples/classify/*.png",
-		Args:    cli.Args(cobra.MinimumNArgs(1)),
+		Args:    cli.CountArgs(1, -1, "a picture is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options := cnn.Options{Scale: scale, Top: top, Batch: batch}
 			var err error

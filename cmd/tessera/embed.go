@@ -39,7 +39,7 @@ func embedCommand() *cobra.Command {
 Universal Sentence Encoder), or the last layer of a language model, gives. A text "-" stands for the lines of standard input.`,
 		Example: `  tessera embed --model bge-small.gguf "The cat sits on the mat." "A cat is sitting on a rug." --json
   tessera embed --model bge-small.gguf - < sentences.txt`,
-		Args: cli.Args(cobra.MinimumNArgs(1)),
+		Args: cli.CountArgs(1, -1, "a text is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var ok bool
 			if o.Pooling, ok = poolings[pooling]; !ok {
@@ -101,7 +101,7 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 	}
 	f.add(cmd)
 	f.AddProfile(cmd)
-	cmd.Flags().StringVar(&pooling, "pooling", "", "how the vectors of the tokens become one: mean, cls (the first), last; empty means as the model says")
+	cli.WordVar(cmd.Flags(), &pooling, "pooling", "", "how the vectors of the tokens become one: mean, cls (the first), last; empty means as the model says")
 	cmd.Flags().BoolVar(&o.Normalize, "normalize", false, "scale vectors to length 1, so that their products are cosines")
 	return cmd
 }

@@ -176,7 +176,7 @@ func generateCommand() *cobra.Command {
 	s.add(cmd)
 	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue")
 	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most; 0 means until the model ends the text or the context is full")
-	cmd.Flags().StringVar(&overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")
+	cli.WordVar(cmd.Flags(), &overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")
 	return cmd
 }
 

@@ -111,7 +111,7 @@ func inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [FILE]",
 		Short: "Show a model's tensors, the memory it needs, and where each node runs and why",
-		Args:  cli.Args(cobra.MaximumNArgs(1)),
+		Args:  cli.CountArgs(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if f.Model != "" && f.Model != args[0] {

@@ -47,7 +47,7 @@ const besideModel = "auto"
 func (f *llmFlags) add(cmd *cobra.Command) {
 	f.AddModel(cmd, "GGUF file or folder of safetensors; without it the embedded model answers")
 	cmd.Flags().IntVar(&f.context, "context", 0, "positions of the context; 0 means what the model was trained for")
-	cmd.Flags().StringVar(&f.cache, "cache-type", "f32", "number format of keys and values: f32, f16, bf16, q8_0")
+	cli.WordVar(cmd.Flags(), &f.cache, "cache-type", "f32", "number format of keys and values: f32, f16, bf16, q8_0")
 	cmd.Flags().StringVar(&f.packed, "cache", "", "keep the packed weights in `FILE`, which the next start maps; --cache alone: beside the model")
 	cmd.Flags().Lookup("cache").NoOptDefVal = besideModel
 	f.cmd = cmd

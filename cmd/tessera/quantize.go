@@ -22,12 +22,12 @@ func quantizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quantize IN.gguf OUT.gguf --type TYPE",
 		Short: "Store a model in fewer bits",
-		Args:  cli.Args(cobra.ExactArgs(2)),
+		Args:  cli.CountArgs(2, 2, "the model or the file to write is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Type == "" {
 				return cli.Usagef("--type is missing: one of %s", strings.Join(gguf.Recipes(), ", "))
 			}
-			if !slices.Contains(gguf.Recipes(), strings.ToLower(o.Type)) {
+			if !slices.Contains(gguf.Recipes(), o.Type) {
 				return cli.Usagef("--type %s: one of %s is right", o.Type, strings.Join(gguf.Recipes(), ", "))
 			}
 			// What cannot be written is said before the work, not after it.
@@ -78,7 +78,7 @@ func quantizeCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().StringVar(&o.Type, "type", "", "tensor `TYPE` or recipe: "+strings.Join(gguf.Recipes(), ", "))
+	cli.WordVar(cmd.Flags(), &o.Type, "type", "", "tensor `TYPE` or recipe: "+strings.Join(gguf.Recipes(), ", "))
 	cmd.Flags().BoolVar(&o.Pure, "pure", false, "every matrix in the base type, without the recipe's mixture")
 	cmd.Flags().BoolVar(&o.Requantize, "allow-requantize", false, "accept tensors that are quantized already")
 	common.AddJSON(cmd)

@@ -47,7 +47,7 @@ func benchSwapCommand() *cobra.Command {
 classifier reads --images and is right or not by --labels, an encoder makes a vector of each of the first lines of --text, which
 is compared with the CPU's by the cosine. The table says how well results agree, which share of the products ran on the
 accelerator, and what it would have taken there: simulated.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("files follow --text, --images and --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkSwap(&o, text, images, labels, models, specs, limit, context); err != nil {
 				return err

@@ -45,7 +45,7 @@ names. A profile holds the values of several processors. The environment overrid
 measured. docs/knobs.md says which others are not, and why. Results of products do not depend on thresholds, apart from the last place
 where a format says so. It takes a minute or two; let nothing else run meanwhile.`,
 		Example: "  tessera tune\n  tessera tune --dry-run --knob kc-max,b-pack-rows\n  tessera tune --list",
-		Args:    cli.Args(cobra.NoArgs),
+		Args:    cli.NoArgs("a threshold follows --knob"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
 				return listKnobs(cmd.OutOrStdout(), o.JSON)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,12 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"aie", "predict"}, "--size is missing"},
 		{[]string{"generate", "The prince"}, `"The prince": tessera generate takes flags only, a text follows -p and a model's file --model`},
 		{[]string{"run", "x.onnx"}, `"x.onnx": tessera run takes flags only, a model's file follows --model`},
+		{[]string{"classify"}, "a picture is missing: tessera classify FILE..."},
+		{[]string{"embed"}, "a text is missing: tessera embed TEXT..."},
+		{[]string{"quantize", "a.gguf"}, "missing: tessera quantize IN.gguf OUT.gguf --type TYPE"},
+		{[]string{"quantize", "a.gguf", "b.gguf", "c.gguf"}, `"c.gguf": an argument too many: tessera quantize IN.gguf OUT.gguf --type TYPE`},
+		{[]string{"inspect", "a.gguf", "b.gguf"}, `"b.gguf": an argument too many: tessera inspect [FILE]`},
+		{[]string{"xdna", "decode"}, "the file is missing: tessera xdna decode FILE"},
 		{[]string{"perplexity", "x.txt"}, "a file of text follows --file"},
 		{[]string{"chat", "Hello"}, "standard input"},
 		{[]string{"generate", "--cache", "file"}, "a value of --cache is written behind an equals sign: --cache=FILE"},
@@ -61,5 +68,51 @@ func TestHelpReadsWell(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, help, path)
 		require.NotContains(t, help, "(default [])", path)
+	}
+}
+
+// A word too many is not called an unknown command where there are none: the message names it, and what the sub-command takes.
+func TestStrayArguments(t *testing.T) {
+	for path := range leaves(newRoot()) {
+		args := append(strings.Fields(path), "a", "b", "c")
+		if path == "classify" || path == "embed" { // any number
+			continue
+		}
+		_, _, err := call(t, args...)
+		require.Error(t, err, path)
+		require.Regexp(t, `^"[abc]": (tessera `+path+` takes flags only|an argument too many: tessera `+path+` )`, err.Error())
+		require.Equal(t, 2, status(t, args...), path)
+	}
+}
+
+// Choices are read without regard to case.
+func TestWordsInAnyCase(t *testing.T) {
+	words := map[string]string{"precision": "int8", "mode": "fast", "out": "s16", "pooling": "mean", "kernel": "auto", "type": "q8_0"} // of flags without a default
+	free := []string{"backend", "size", "dialect"}
+	tried := 0
+	for path, cmd := range leaves(newRoot()) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			word := f.DefValue
+			if word == "" {
+				word = words[f.Name]
+			}
+			if f.Value.Type() != "string" || word == "" || slices.Contains(free, f.Name) {
+				return
+			}
+			tried++
+			require.NoError(t, f.Value.Set(strings.ToUpper(word)))
+			require.Equal(t, word, f.Value.String(), "%s --%s", path, f.Name)
+		})
+	}
+	require.Greater(t, tried, 40)
+	for _, args := range [][]string{
+		{"aie", "predict", "--size", "64x64x64", "--dtype", "INT8", "--out", "S8", "--design", "Best"},
+		{"aie", "predict", "--kernel", "AUTO", "--dtype", "FP32"},
+		{"xdna", "predict", "--size", "64x64x64", "--analytic", "--device", "XDNA", "--dtype", "BF16-BF16", "--layout", "ROW", "--schedule", "Serial"},
+		{"generate", "-n", "1", "--cache-type", "F16", "--overflow", "SHIFT", "--backend", "aie", "--mode", "FAST", "--precision", "INT8"},
+		{"bench", "gemm", "--size", "8x8x8", "--dtype", "F32", "--runs", "1", "--seconds", "0"},
+	} {
+		_, _, err := call(t, args...)
+		require.NoError(t, err, "%v", args)
 	}
 }

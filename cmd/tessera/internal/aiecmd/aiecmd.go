@@ -52,9 +52,9 @@ type flags struct {
 func (f *flags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.size, "size", "", "the product, `MxNxK`: rows of activations, output channels, K")
-	fl.StringVar(&f.dtype, "dtype", "int16", "type of the operands: int16, int8, fp32")
-	fl.StringVar(&f.out, "out", "", "type of the results: s32, s16, s8 (integers), f32 (default: s32, or s16 for the paper's design; f32 for fp32)")
-	fl.StringVar(&f.design, "design", "best", "best, or paper (the seed's five loops)")
+	cli.WordVar(fl, &f.dtype, "dtype", "int16", "type of the operands: int16, int8, fp32")
+	cli.WordVar(fl, &f.out, "out", "", "type of the results: s32, s16, s8 (integers), f32 (default: s32, or s16 for the paper's design; f32 for fp32)")
+	cli.WordVar(fl, &f.design, "design", "best", "best, or paper (the seed's five loops)")
 	f.blocks = pflag.NewFlagSet("", pflag.ContinueOnError)
 	fl = f.blocks
 	fl.IntVar(&f.tiles, "tiles", 0, "cores at most; 0 means all (paper: one)")

@@ -49,7 +49,7 @@ func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan --size MxNxK",
 		Short: "Find grid and blocking for a product and say why",
-		Args:  cli.Args(cobra.NoArgs),
+		Args:  cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, plans, err := f.plans()
 			if err != nil {

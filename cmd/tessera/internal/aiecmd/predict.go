@@ -62,7 +62,7 @@ func predictCommand() *cobra.Command {
 every limit: what the product asks of it and what it gives. Everything is predicted; no board is used.
 
 With --kernel 16x4 (or 32x4) it gives the cycles of the seed's micro-kernel alone at --kc.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
 			if kernel != "" {
@@ -108,7 +108,7 @@ With --kernel 16x4 (or 32x4) it gives the cycles of the seed's micro-kernel alon
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&emulate, "emulate", false, "run the emulator's clock however long it takes")
-	cmd.Flags().StringVar(&kernel, "kernel", "", "the micro-kernel alone: 16x4, 32x4, or the type's own with \"auto\"")
+	cli.WordVar(cmd.Flags(), &kernel, "kernel", "", "the micro-kernel alone: 16x4, 32x4, or the type's own with \"auto\"")
 	return cmd
 }
 

@@ -69,14 +69,14 @@ func runCommand() *cobra.Command {
 		Long: `Run multiplies random matrices on the emulated array, by the descriptors and register writes of its plan, and checks the result: integers
 against exact sums, fp32 against the same order of sums, bit for bit. Times of the array are simulated; wall_seconds is the emulation alone. With
 --mode fast the CPU's kernels compute the same bits. --registers writes the ordered list of register writes to a file.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	f.add(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.mode, "mode", "emulate", "emulate or fast")
+	cli.WordVar(fl, &f.mode, "mode", "emulate", "emulate or fast")
 	fl.StringVar(&f.registers, "registers", "", "write the register program as text to `FILE`")
 	fl.IntVar(&f.threads, "threads", 0, "workers of --mode fast and of the check; 0 means all processors")
 	fl.Uint64Var(&f.seed, "seed", 1, "of the random operands")

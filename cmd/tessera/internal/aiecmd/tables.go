@@ -40,7 +40,7 @@ func tablesCommand() *cobra.Command {
 		Long: `Tables prints every published figure for the VC1902 that this project knows, beside what the model and the emulated clock give. The seed's are
 for one tile and this design; those of other works are for other designs on the same device and say what the hardware has reached. TOPS count the
 limit of DDR, as the analytic figure of predict does; array TOPS leave it out, on both sides.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			points, err := tables(cmd)
 			if err != nil {

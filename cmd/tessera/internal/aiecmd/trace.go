@@ -17,7 +17,7 @@ func traceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace --size MxNxK -o FILE",
 		Short: "Write the timeline of a product: Chrome trace format (Perfetto opens it), or SVG",
-		Args:  cli.Args(cobra.NoArgs),
+		Args:  cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
 				return cli.Usagef("--output is missing: the name of a .json or .svg file is right")

@@ -63,13 +63,30 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// NoArgs is the check of a sub-command that takes flags alone; instead names the flags that an argument may have been meant for.
+// NoArgs is the check of a sub-command that takes flags alone; instead names the flags that an argument may have been meant for, if there are any.
 func NoArgs(instead string) cobra.PositionalArgs {
 	return Args(func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		return fmt.Errorf("%q: %s takes flags only, %s", args[0], cmd.CommandPath(), instead)
+		if instead != "" {
+			instead = ", " + instead
+		}
+		return fmt.Errorf("%q: %s takes flags only%s", args[0], cmd.CommandPath(), instead)
+	})
+}
+
+// CountArgs is the check of a sub-command that takes from least to most arguments, or any number from least where most is -1; what names them.
+func CountArgs(least, most int, what string) cobra.PositionalArgs {
+	return Args(func(cmd *cobra.Command, args []string) error {
+		usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
+		switch n := len(args); {
+		case n < least:
+			return fmt.Errorf("%s missing: %s", what, usage)
+		case most >= 0 && n > most:
+			return fmt.Errorf("%q: an argument too many: %s", args[most], usage)
+		}
+		return nil
 	})
 }
 
@@ -82,6 +99,23 @@ func Given(flags *pflag.FlagSet) string {
 		}
 	})
 	return strings.Join(words, " ")
+}
+
+// word is the value of a flag that names one of some choices, in lower case.
+type word string
+
+func (w *word) String() string { return string(*w) }
+func (w *word) Type() string   { return "string" }
+
+func (w *word) Set(s string) error {
+	*w = word(strings.ToLower(s))
+	return nil
+}
+
+// WordVar adds a flag that names one of some choices. Upper and lower case are alike: Q8_0 is q8_0.
+func WordVar(f *pflag.FlagSet, p *string, name, value, usage string) {
+	*p = value
+	f.Var((*word)(p), name, usage)
 }
 
 // Options are the flags that have the same name and meaning in every sub-command that runs a model.
@@ -120,8 +154,8 @@ func (o *Options) AddProfile(cmd *cobra.Command) {
 func (o *Options) AddBackend(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Backend, "backend", "cpu", "what runs the products: "+strings.Join(backends.Names(), ", ")+"; `NAME[:key=value,...]`")
-	f.StringVar(&o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, bfp16 (xdna2); int16, int8, fp32 (aie)")
-	f.StringVar(&o.Mode, "mode", "", "how a simulated accelerator computes: fast or emulate")
+	WordVar(f, &o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, bfp16 (xdna2); int16, int8, fp32 (aie)")
+	WordVar(f, &o.Mode, "mode", "", "how a simulated accelerator computes: fast or emulate")
 	o.AddThreads(cmd)
 }
 

@@ -37,7 +37,7 @@ func encodeCommand() *cobra.Command {
 		Short: "Turn the text form of control code into its words",
 		Long: `Turn the text form of control code, as decode prints it, into the little-endian words that the NPU's command processor reads.
 FILE - is standard input. Without --output the words go to standard output.`,
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.CountArgs(1, 1, "the file is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON && output == "" {
 				return cli.Usagef("--json prints a document on standard output: say with --output where the words go")
@@ -92,7 +92,7 @@ func decodeCommand() *cobra.Command {
 		Short: "Print control code as text, one operation a line, with what it does",
 		Long: `Print control code (either binary dialect, as words of a file) as text that encode reads back to the same operations.
 Comments say which register of which tile an operation touches. FILE - is standard input.`,
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.CountArgs(1, 1, "the file is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw, err := readFile(cmd, args[0])
 			if err != nil {

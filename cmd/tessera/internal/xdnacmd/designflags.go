@@ -26,10 +26,10 @@ type designFlags struct {
 
 func (f *designFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.device, "device", "xdna2", "xdna or xdna2")
-	fl.StringVar(&f.dtype, "dtype", "int8-int16", dtypeHelp)
-	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
-	fl.StringVar(&f.design, "design", "paper", "paper: the published design; best: the planner's, beyond the paper")
+	cli.WordVar(fl, &f.device, "device", "xdna2", "xdna or xdna2")
+	cli.WordVar(fl, &f.dtype, "dtype", "int8-int16", dtypeHelp)
+	cli.WordVar(fl, &f.layout, "layout", "col", "layout of B: col or row")
+	cli.WordVar(fl, &f.design, "design", "paper", "paper: the published design; best: the planner's, beyond the paper")
 	f.shape = pflag.NewFlagSet("", pflag.ContinueOnError)
 	fl = f.shape
 	fl.StringVar(&f.tile, "tile", "", "tile of a core, `m,k,n`; needs --kmt")
@@ -39,7 +39,7 @@ func (f *designFlags) add(cmd *cobra.Command) {
 	fl.BoolVar(&f.resident, "resident", false, "B stays in the MemTiles")
 	fl.BoolVar(&f.transposed, "transposed", false, "A down the columns, B along the rows")
 	fl.BoolVar(&f.serial, "serial", false, "shim descriptors rewritten one product tile at a time")
-	fl.StringVar(&f.schedule, "schedule", "overlapped", "of the shim's descriptors: overlapped, pingpong, serial")
+	cli.WordVar(fl, &f.schedule, "schedule", "overlapped", "of the shim's descriptors: overlapped, pingpong, serial")
 	cmd.Flags().AddFlagSet(f.shape)
 }
 

@@ -35,14 +35,14 @@ func planCommand() *cobra.Command {
 rate falls. With --design best it also considers A in bands, B resident in the MemTiles and bfp16 weights. With --sizes it chooses for a
 program's products, in order, and says whether a second configuration pays. All rates are predicted; --emulate measures with the
 emulator's simulated time instead of the model.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("products follow --sizes"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.device, "device", "xdna2", "xdna or xdna2")
-	fl.StringVar(&f.dtype, "dtype", "int8-int16", dtypeHelp)
-	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
-	fl.StringVar(&f.design, "design", "paper", "paper: designs of the paper's kind; best: all that the planner knows")
+	cli.WordVar(fl, &f.device, "device", "xdna2", "xdna or xdna2")
+	cli.WordVar(fl, &f.dtype, "dtype", "int8-int16", dtypeHelp)
+	cli.WordVar(fl, &f.layout, "layout", "col", "layout of B: col or row")
+	cli.WordVar(fl, &f.design, "design", "paper", "paper: designs of the paper's kind; best: all that the planner knows")
 	fl.StringVar(&f.sizes, "sizes", "", "products of a program, `MxNxK[,...]` in order: choose for their total time")
 	fl.BoolVar(&f.emulate, "emulate", false, "measure by the emulator instead of the model")
 	fl.StringVar(&f.manifest, "manifest", "", "write the manifest that an xclbin for this design needs to `FILE`")

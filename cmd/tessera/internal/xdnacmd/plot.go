@@ -40,7 +40,7 @@ func plotCommand() *cobra.Command {
 
 The file's extension says the format, .svg or .png. --json prints the points, with -o or without. Crosses are products that
 the emulator ran (--emulate N); all rates but the published ones are predicted.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("the picture's file follows --output"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f.add(cmd)
@@ -48,7 +48,7 @@ the emulator ran (--emulate N); all rates but the published ones are predicted.`
 	fl.Lookup("layout").DefValue = "col,row"
 	f.layout = "col,row"
 	fl.Lookup("layout").Usage = "layouts of B: col, row or col,row"
-	fl.StringVar(&f.kind, "kind", "roofline", "roofline, kmt or beyond")
+	cli.WordVar(fl, &f.kind, "kind", "roofline", "roofline, kmt or beyond")
 	fl.StringVarP(&f.output, "output", "o", "", "write the picture to `FILE`, .svg or .png")
 	fl.IntVar(&f.points, "points", plan.SweepPoints, "sizes of a roofline, each layout")
 	fl.IntVar(&f.emulate, "emulate", 0, "emulate `N` of the sizes of a roofline too")

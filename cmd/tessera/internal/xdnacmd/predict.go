@@ -30,7 +30,7 @@ func predictCommand() *cobra.Command {
 		Short: "Predict the time of one product, by the model and by the emulator",
 		Long: `Predict says how long one product takes on a design: by the analytic model, and by the emulator's simulated time (the control
 code runs, without data), with what the cores waited for. Where the paper has published this product, its figure stands beside.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f.add(cmd)

@@ -65,21 +65,21 @@ func runCommand() *cobra.Command {
 		Long: `Run multiplies random matrices on the emulated array, from real control code, and checks the result against
 the definition of the kernel, element by element. Times of the array are simulated; wall_seconds is the emulation alone.
 With --mode fast the CPU computes the same bits without the array.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.device, "device", "xdna2", "xdna or xdna2")
-	fl.StringVar(&f.dtype, "dtype", "int8-int16", "types: int8-int8, int8-int16, int8-int32, bf16-bf16, bf16-f32, bf16-bfp16, bfp16-bfp16")
+	cli.WordVar(fl, &f.device, "device", "xdna2", "xdna or xdna2")
+	cli.WordVar(fl, &f.dtype, "dtype", "int8-int16", "types: int8-int8, int8-int16, int8-int32, bf16-bf16, bf16-f32, bf16-bfp16, bfp16-bfp16")
 	fl.StringVar(&f.size, "size", "", "the product, `MxNxK`")
-	fl.StringVar(&f.mode, "mode", "emulate", "emulate or fast")
-	fl.StringVar(&f.layout, "layout", "col", "layout of B: col or row")
-	fl.StringVar(&f.schedule, "schedule", "overlapped", "of the shim's descriptors: overlapped, pingpong, serial")
-	fl.StringVar(&f.padding, "padding", "stage", "of ragged edges: stage (host) or memtile (on the fly)")
-	fl.StringVar(&f.rounding, "rounding", "even", "even or floor")
-	fl.StringVar(&f.overflow, "overflow", "wrap", "wrap or saturate, for int8 and int16 results")
+	cli.WordVar(fl, &f.mode, "mode", "emulate", "emulate or fast")
+	cli.WordVar(fl, &f.layout, "layout", "col", "layout of B: col or row")
+	cli.WordVar(fl, &f.schedule, "schedule", "overlapped", "of the shim's descriptors: overlapped, pingpong, serial")
+	cli.WordVar(fl, &f.padding, "padding", "stage", "of ragged edges: stage (host) or memtile (on the fly)")
+	cli.WordVar(fl, &f.rounding, "rounding", "even", "even or floor")
+	cli.WordVar(fl, &f.overflow, "overflow", "wrap", "wrap or saturate, for int8 and int16 results")
 	fl.IntVar(&f.threads, "threads", 0, "host workers; 0 means all processors that Go may use")
 	fl.Uint64Var(&f.seed, "seed", 1, "of the random operands")
 	fl.IntVar(&f.check, "check", 4096, "elements to check against the definition, edges included; integers are checked in full beside that")

@@ -25,7 +25,7 @@ func tablesCommand() *cobra.Command {
 		Long: `Tables prints the figures that arXiv 2512.13282 measured on silicon beside the analytic model's prediction and the emulator's simulated
 time, with the error of each, and whether the point was used to fit a parameter. --fits lists the parameters, --beyond the designs that the
 planner expects to be faster than the published ones (predicted, not measured on silicon).`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs(""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
 	}
 	fl := cmd.Flags()

@@ -35,7 +35,7 @@ func traceCommand() *cobra.Command {
 		Short: "Write the emulated timeline of one product",
 		Long: `Trace emulates one product and writes when each DMA channel, core and the controller did what: as a Chrome trace (FILE.json, which
 Perfetto opens), or as one page of the steady state (FILE.svg or FILE.png). It also says what the cores waited for. Times are simulated.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f.add(cmd)
