@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -31,19 +33,12 @@ func backendsCommand() *cobra.Command {
 			if o.JSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), list)
 			}
-			for _, d := range list {
-				simulated := ""
-				if d.Simulated {
-					simulated = " (simulated)"
+			for i, d := range list {
+				if i > 0 {
+					fmt.Fprintln(cmd.OutOrStdout())
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s%s\n", d.Name, d.Device, simulated)
-				for _, row := range []struct {
-					title string
-					items []string
-				}{{"features", d.Features}, {"types", d.Types}, {"options", d.Options}} {
-					if len(row.items) > 0 {
-						fmt.Fprintf(cmd.OutOrStdout(), "  %-9s %s\n", row.title, strings.Join(row.items, ", "))
-					}
+				if err := printBackend(cmd.OutOrStdout(), d); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -51,4 +46,29 @@ func backendsCommand() *cobra.Command {
 	}
 	o.AddJSON(cmd)
 	return cmd
+}
+
+// printBackend prints an option a line.
+func printBackend(w io.Writer, d backends.Description) error {
+	simulated := ""
+	if d.Simulated && !strings.Contains(d.Device, "simulated") {
+		simulated = " (simulated)"
+	}
+	fmt.Fprintf(w, "%s: %s%s\n", d.Name, d.Device, simulated)
+	if len(d.Features) > 0 {
+		fmt.Fprintf(w, "  features: %s\n", strings.Join(d.Features, ", "))
+	}
+	if len(d.Types) > 0 {
+		fmt.Fprintf(w, "  types: %s\n", strings.Join(d.Types, ", "))
+	}
+	if len(d.Options) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "  options, as in --backend %s:name=value,name=value, with their defaults:\n", d.Name)
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, option := range d.Options {
+		name, meaning, _ := strings.Cut(option, ": ")
+		fmt.Fprintf(tw, "    %s\t%s\n", name, meaning)
+	}
+	return tw.Flush()
 }

@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 )
 
@@ -45,6 +48,25 @@ func TestBackendsJSON(t *testing.T) {
 	for _, b := range list {
 		require.NotEmpty(t, b["name"])
 		require.NotEmpty(t, b["device"])
+	}
+}
+
+// The listing is for people: an option a line, and lines that a screen holds.
+func TestBackendsListing(t *testing.T) {
+	out, _, err := call(t, "backends")
+	require.NoError(t, err)
+	for _, line := range strings.Split(out, "\n") {
+		require.LessOrEqual(t, len(line), 180, line)
+	}
+	for _, name := range backends.Names() {
+		b, err := backends.Open(name)
+		require.NoError(t, err)
+		for _, option := range b.Describe().Options {
+			key, meaning, ok := strings.Cut(option, ": ")
+			require.True(t, ok, "%s: %s", name, option)
+			require.Regexp(t, `(?m)^    `+regexp.QuoteMeta(key)+` +`+regexp.QuoteMeta(meaning)+`$`, out)
+		}
+		require.NoError(t, b.Close())
 	}
 }
 
