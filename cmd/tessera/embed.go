@@ -45,6 +45,9 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 			if o.Pooling, ok = poolings[pooling]; !ok {
 				return cli.Usagef("--pooling %s: mean, cls or last is right", pooling)
 			}
+			if text, ok := behindCache(cmd.Context()); ok && f.packed == besideModel {
+				return cli.Usagef("--cache %q: a file is written behind an equals sign, --cache=FILE; --cache alone stands behind the texts", text)
+			}
 			embed, report, closeModel, err := openEmbedder(&f, o)
 			if err != nil {
 				return err
@@ -104,6 +107,17 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 	cli.WordVar(cmd.Flags(), &pooling, "pooling", "", "how the vectors of the tokens become one: mean, cls (the first), last; empty means as the model says")
 	cmd.Flags().BoolVar(&o.Normalize, "normalize", false, "scale vectors to length 1, so that their products are cosines")
 	return cmd
+}
+
+// behindCache returns the argument that was typed directly behind --cache: a file, as one writes it behind other flags, and no text.
+func behindCache(ctx context.Context) (string, bool) {
+	typed := cli.Typed(ctx)
+	for i, word := range typed[:max(len(typed)-1, 0)] {
+		if next := typed[i+1]; word == "--cache" && !strings.HasPrefix(next, "-") {
+			return next, true
+		}
+	}
+	return "", false
 }
 
 // openEmbedder opens the model that the flags name: a language model or encoder, or a folder of the Universal Sentence Encoder.

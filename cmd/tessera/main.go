@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string) int {
 	warnStrays(root.ErrOrStderr(), os.Environ())
 	out := &watchedWriter{file: os.Stdout}
 	root.SetOut(out)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(cli.WithTyped(ctx, args))
 	if err == nil {
 		err = out.err
 	}

@@ -23,7 +23,7 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	root.SetArgs(args)
-	err = root.ExecuteContext(context.Background())
+	err = root.ExecuteContext(cli.WithTyped(context.Background(), args))
 	return out.String(), errs.String(), err
 }
 

@@ -48,6 +48,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"generate", "--cache", "file"}, "a value of --cache is written behind an equals sign: --cache=FILE"},
 		{[]string{"perplexity", "--cache", "file", "--file", "usage_test.go"}, "--cache=FILE"},
 		{[]string{"inspect", "--cache", "file", "model.gguf"}, "--cache=FILE"},
+		{[]string{"embed", "--cache", "file", "a text", "--model", "model.gguf"}, `--cache "file": a file is written behind an equals sign`},
+		{[]string{"embed", "--model", "model.gguf", "--cache", "a text"}, `--cache "a text"`},
 	} {
 		_, _, err := call(t, c.args...)
 		require.ErrorContains(t, err, c.want, "%v", c.args)

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,19 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		})
 		return Usagef("%w%s", err, strings.Join(hints, ""))
 	}
+}
+
+type typedKey struct{}
+
+// WithTyped keeps the command line as it was typed for Typed.
+func WithTyped(ctx context.Context, args []string) context.Context {
+	return context.WithValue(ctx, typedKey{}, args)
+}
+
+// Typed returns the command line as it was typed: which argument stands behind which flag is lost once the flags are parsed.
+func Typed(ctx context.Context) []string {
+	args, _ := ctx.Value(typedKey{}).([]string)
+	return args
 }
 
 // NoArgs is the check of a sub-command that takes flags alone; instead names the flags that an argument may have been meant for, if there are any.
