@@ -132,3 +132,13 @@ func TestInspectExplainsEveryNode(t *testing.T) {
 		}
 	}
 }
+
+// What was measured before something fails is printed.
+func TestBenchSwapPrintsAsItGoes(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text.txt")
+	require.NoError(t, os.WriteFile(text, []byte("The prince said nothing."), 0o600))
+	out, _, err := call(t, "bench", "swap", "--text", text, "--images", text, "--labels", text, "--backends", "cpu")
+	require.ErrorContains(t, err, text)
+	require.Equal(t, 1, strings.Count(out, "| model |"))
+	require.Contains(t, out, "| tolstoy-3m (embedded) | `cpu` | perplexity ")
+}

@@ -55,7 +55,8 @@ func chatCommand() *cobra.Command {
 		Use:   "chat",
 		Short: "Talk with a language model",
 		Long: `Chat reads questions, line by line, and writes the model's answers. Ctrl-C stops an answer, not the program: what has been
-said stays part of the conversation. A line that ends in a backslash goes on in the next. These lines are commands:
+said stays part of the conversation. A line that ends in a backslash goes on in the next. The embedded model continues texts in
+Tolstoy's manner and was not trained to converse: --model names one that was. These lines are commands:
 
   /retry     ask the last question again
   /clear     forget the conversation
@@ -133,6 +134,9 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 func (c *conversation) talk(ctx context.Context, in *cli.LineReader) error {
 	if in.Interactive() {
 		fmt.Fprintf(c.notes, "%s on %s. Ctrl-C stops an answer, Ctrl-D or /exit leaves, /help says more.\n", c.m.name, c.m.backend)
+		if c.m.options.Model == "" {
+			fmt.Fprintln(c.notes, "The embedded model was not trained to converse; --model names one that was.")
+		}
 		if turns := len(c.chat.Messages); turns > 0 && c.file != "" {
 			fmt.Fprintf(c.notes, "Going on with the %d messages of %s.\n", turns, c.file)
 		}

@@ -30,7 +30,7 @@ func (s *samplingFlags) add(cmd *cobra.Command) {
 	f.Float64Var(&s.Repetition, "repeat-penalty", 1, "above 1 weakens tokens that have been said, below 1 strengthens them; 1 is off")
 	f.Float64Var(&s.Presence, "presence-penalty", 0, "subtracted from the logit of tokens that have been said")
 	f.Float64Var(&s.Frequency, "frequency-penalty", 0, "subtracted for each time that a token has been said")
-	f.Uint64Var(&s.Seed, "seed", 0, "of the draws; equal seeds give equal texts")
+	f.Uint64Var(&s.Seed, "seed", 0, "of the draws, 0 unless given: the same seed gives the same text again, another one another text")
 	f.StringArrayVar(&s.stop, "stop", nil, "text that ends generation (may be repeated)")
 	f.StringArrayVar(&s.bias, "logit-bias", nil, "added to a token's logit, `ID=VALUE` (may be repeated); -inf forbids it")
 }

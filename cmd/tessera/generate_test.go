@@ -36,6 +36,13 @@ func TestProfileColumns(t *testing.T) {
 	}
 }
 
+// A measurement that needs a longer context than the model was trained for asks for no remark: nobody chose it, and speed is the same.
+func TestBenchChoosesItsContext(t *testing.T) {
+	_, stderr, err := call(t, "bench", "model", "--prompt-tokens", "256", "--decode-tokens", "1")
+	require.NoError(t, err)
+	require.Empty(t, stderr)
+}
+
 // A context beyond what the model was trained for is remarked upon, once.
 func TestContextBeyondTraining(t *testing.T) {
 	for context, want := range map[string]int{"0": 0, "64": 0, "256": 0, "257": 1} {

@@ -142,7 +142,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"perplexity", "--file", "none.txt", "--context", "1"}, 2, "--context"},
 		{[]string{"perplexity"}, 2, "--file"},
 		{[]string{"perplexity", "--file", "none.txt"}, 1, "none.txt"},
-		{[]string{"quantize", "a"}, 2, "accepts 2"},
+		{[]string{"quantize", "a"}, 2, "missing: tessera quantize"},
 		{[]string{"quantize", garbage, garbage + ".out", "--type", "q8_0"}, 1, ""},
 		{[]string{"bench", "gemm", "--size", "1x2"}, 2, "MxNxK"},
 		{[]string{"bench", "gemm", "--dtype", "f31"}, 2, "f31"},

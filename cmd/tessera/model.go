@@ -106,7 +106,7 @@ func (f *llmFlags) open() (*languageModel, error) {
 	if info := m.WeightCache(); info.Err != nil && info.Bytes == 0 {
 		fmt.Fprintln(f.cmd.ErrOrStderr(), "tessera:", printable(info.Err.Error()))
 	}
-	if reach := m.Config.Reach(); f.context > reach && f.cmd != nil {
+	if reach := m.Config.Reach(); f.context > reach && f.cmd != nil && f.cmd.Flags().Changed("context") {
 		fmt.Fprintf(f.cmd.ErrOrStderr(), "tessera: --context %d: %s was trained for %d positions; what it says behind them may make no sense\n", f.context, printable(m.name), reach)
 	}
 	m.close = func() {

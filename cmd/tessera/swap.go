@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -52,7 +53,7 @@ accelerator, and what it would have taken there: simulated.`,
 			if err := checkSwap(&o, text, images, labels, models, specs, limit, context); err != nil {
 				return err
 			}
-			var rows []swapRow
+			rows := swapTable{w: cmd.OutOrStdout(), json: o.JSON}
 			vectors := map[string][][]float32{}
 			for _, model := range append([]string{""}, models...) {
 				for _, backend := range specs {
@@ -64,33 +65,19 @@ accelerator, and what it would have taken there: simulated.`,
 						if row, err = swapText(cmd.Context(), o, text, limit, context, vectors); err != nil {
 							return fmt.Errorf("%s: %w", backend, err)
 						}
-						rows = append(rows, *row)
+						if err := rows.print(row); err != nil {
+							return err
+						}
 					}
 					if (model == "" || isONNX(model)) && images != "" {
 						if row, err = swapImages(cmd.Context(), o, images, labels); err != nil {
 							return fmt.Errorf("%s: %w", backend, err)
 						}
-						rows = append(rows, *row)
+						if err := rows.print(row); err != nil {
+							return err
+						}
 					}
 				}
-			}
-			out := cmd.OutOrStdout()
-			if o.JSON {
-				for _, r := range rows {
-					if err := cli.PrintJSON(out, r); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			fmt.Fprintln(out, "| model | backend | agreement | products on it | dispatches | configurations | useful work | time, simulated |")
-			fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|")
-			for _, r := range rows {
-				simulated, useful := "", ""
-				if r.Simulated > 0 {
-					simulated, useful = fmt.Sprintf("%.3f s", r.Simulated), fmt.Sprintf("%.0f %%", r.Useful)
-				}
-				fmt.Fprintf(out, "| %s | `%s` | %s | %.0f %% | %d | %d | %s | %s |\n", r.Model, r.Backend, r.Agreement, r.OnAccelerator, r.Dispatches, r.Configurations, useful, simulated)
 			}
 			return nil
 		},
@@ -105,6 +92,30 @@ accelerator, and what it would have taken there: simulated.`,
 	f.StringSliceVar(&specs, "backends", []string{"cpu", "xdna", "xdna2", "aie"}, "backends to compare; with options, repeat the flag")
 	o.AddThreads(cmd)
 	return cmd
+}
+
+// swapTable prints rows as they come: the work may take many minutes, and what is done should not be lost.
+type swapTable struct {
+	w     io.Writer
+	json  bool
+	began bool
+}
+
+func (t *swapTable) print(r *swapRow) error {
+	if t.json {
+		return cli.PrintJSON(t.w, r)
+	}
+	if !t.began {
+		t.began = true
+		fmt.Fprintln(t.w, "| model | backend | agreement | products on it | dispatches | configurations | useful work | time, simulated |")
+		fmt.Fprintln(t.w, "|---|---|---|---|---|---|---|---|")
+	}
+	simulated, useful := "", ""
+	if r.Simulated > 0 {
+		simulated, useful = fmt.Sprintf("%.3f s", r.Simulated), fmt.Sprintf("%.0f %%", r.Useful)
+	}
+	_, err := fmt.Fprintf(t.w, "| %s | `%s` | %s | %.0f %% | %d | %d | %s | %s |\n", r.Model, r.Backend, r.Agreement, r.OnAccelerator, r.Dispatches, r.Configurations, useful, simulated)
+	return err
 }
 
 // checkSwap finds what would end the work after minutes.

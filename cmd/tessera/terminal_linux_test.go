@@ -72,6 +72,7 @@ func TestChatOnATerminal(t *testing.T) {
 	go func() { code <- run(context.Background(), []string{"chat", "-n", "1", "--temp", "0"}) }()
 
 	screen.until(t, "/help says more", 1)
+	screen.until(t, "not trained to converse", 1)
 	screen.until(t, ">>> ", 1)
 	_, err := screen.WriteString("never asked\x03")
 	require.NoError(t, err)

@@ -151,6 +151,7 @@ func runTune(cmd *cobra.Command, steps []tune.Step, workers, rounds int, margin 
 func printTune(w io.Writer, r *tuneResult) error {
 	fmt.Fprintln(w, r.Processor)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "threshold\tvalue\tcompared with before")
 	for _, c := range r.Choices {
 		switch {
 		case c.Fixed:
@@ -190,6 +191,9 @@ func listKnobs(w io.Writer, asJSON bool) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if !asJSON {
+		fmt.Fprintln(t, "threshold\tvalue\tfrom\twhat it decides, and why it is so")
+	}
 	for _, d := range knob.All() {
 		s, err := knob.Resolve(d)
 		if err != nil {

@@ -75,8 +75,9 @@ func TestTune(t *testing.T) {
 
 	text, _, err := call(t, "tune", "-o", path, "--knob", "kc-max,low-rows")
 	require.NoError(t, err)
-	require.Contains(t, text, "kc-max    1024  instead of 512: saves 10.0 %")
-	require.Contains(t, text, "low-rows  16    as before")
+	require.Regexp(t, `(?m)^threshold +value +compared with before$`, text)
+	require.Regexp(t, `(?m)^kc-max +1024 +instead of 512: saves 10.0 %$`, text)
+	require.Regexp(t, `(?m)^low-rows +16 +as before$`, text)
 	require.Contains(t, text, "written to "+path)
 	p, err = knob.ReadProfile(path)
 	require.NoError(t, err)

@@ -178,14 +178,14 @@ func blockingOf(p *plan.Plan) blocking {
 }
 
 func printLimits(w io.Writer, pr *plan.Prediction) {
-	fmt.Fprintf(w, "  %-9s %9s %14s %14s  %s\n", "limit", "time", "asked for", "gives", "")
+	fmt.Fprintf(w, "  %-9s %9s %14s %14s  %s\n", "limit", "time", "asked for", "gives", "what")
 	for _, l := range pr.Limits {
 		mark := ""
 		if l.Name == pr.Bound {
 			mark = "  <- bound"
 		}
 		if l.Rate > 0 {
-			fmt.Fprintf(w, "  %-9s %8.1f%% %11.1f GB/s %9.1f GB/s  %s%s\n", l.Name, l.Percent, l.Asked/1e9, l.Rate/1e9, l.What, mark)
+			fmt.Fprintf(w, "  %-9s %8.1f%% %9.1f GB/s %9.1f GB/s  %s%s\n", l.Name, l.Percent, l.Asked/1e9, l.Rate/1e9, l.What, mark)
 		} else {
 			fmt.Fprintf(w, "  %-9s %8.1f%% %14s %14s  %s%s\n", l.Name, l.Percent, "", "", l.What, mark)
 		}

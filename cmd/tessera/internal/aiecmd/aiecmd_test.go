@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,5 +181,39 @@ func TestWrongUsage(t *testing.T) {
 		_, err := execute(c.args...)
 		require.ErrorContains(t, err, c.want, c.args)
 		require.Equal(t, c.usage, cli.ExitCode(err) == 2, "%v: %v", c.args, err)
+	}
+}
+
+// Columns stand under their headings, however long an entry is: those of words begin there, those of numbers end there.
+func TestColumnsStandUnderHeadings(t *testing.T) {
+	for _, c := range []struct {
+		args        []string
+		left, right []string
+	}{
+		{[]string{"tables"}, []string{"dtype", "tile", "size", "unit"}, []string{"published", "analytic", "emulated"}},
+		{[]string{"predict", "--size", "512x512x512"}, []string{"limit", "what"}, []string{"time", "asked for", "gives"}},
+	} {
+		out, err := execute(c.args...)
+		require.NoError(t, err)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, c.left[0]) && strings.Contains(line, c.right[0]) })
+		require.GreaterOrEqual(t, at, 0, "%v", c.args)
+		heading, rows := lines[at], lines[at+1:]
+		require.NotEmpty(t, rows)
+		for _, row := range rows {
+			for _, word := range c.left {
+				i := strings.Index(heading, word)
+				require.Equal(t, byte(' '), row[i-1], "%s: %s", word, row)
+				require.NotEqual(t, byte(' '), row[i], "%s: %s", word, row)
+			}
+			for _, word := range c.right {
+				end := strings.Index(heading, word) + len(word)
+				if strings.TrimSpace(row[end-len(word):end]) == "" { // nothing to say
+					continue
+				}
+				require.NotEqual(t, byte(' '), row[end-1], "%s: %s", word, row)
+				require.Equal(t, byte(' '), row[end], "%s: %s", word, row)
+			}
+		}
 	}
 }

@@ -48,7 +48,7 @@ limit of DDR, as the analytic figure of predict does; array TOPS leave it out, o
 			}
 			w := cmd.OutOrStdout()
 			if !json {
-				fmt.Fprintf(w, "%-30s %-6s %-8s %-17s %-10s %10s %10s %10s %8s\n", "table", "dtype", "tile", "size", "unit", "published", "analytic", "emulated", "error")
+				fmt.Fprintf(w, "%-30s %-6s %-9s %-17s %-10s %10s %10s %10s %8s\n", "table", "dtype", "tile", "size", "unit", "published", "analytic", "emulated", "error")
 			}
 			for i := range points {
 				p := &points[i]
@@ -65,7 +65,7 @@ limit of DDR, as the analytic figure of predict does; array TOPS leave it out, o
 				if p.Fitted {
 					mark = " fitted"
 				}
-				fmt.Fprintf(w, "%-30s %-6s %-8s %-17s %-10s %10.2f %10.2f %10s %+7.2f%%%s\n", p.Table, p.DType, p.Tile, p.Size, p.Unit, p.Published, p.Analytic, emulated, p.Error, mark)
+				fmt.Fprintf(w, "%-30s %-6s %-9s %-17s %-10s %10.2f %10.2f %10s %+7.2f%%%s\n", p.Table, p.DType, p.Tile, p.Size, p.Unit, p.Published, p.Analytic, emulated, p.Error, mark)
 			}
 			return nil
 		},
