@@ -84,6 +84,7 @@ type Mapping struct {
 	data []byte // the bytes asked for
 	raw  []byte // what was mapped; nil when the bytes are on the heap
 	file bool
+	slab *slab // that the memory is a piece of, or nil
 }
 
 // Data returns the bytes. For a file they must not be written.
@@ -98,6 +99,9 @@ func (m *Mapping) Close() error {
 	m.data, m.raw = nil, nil
 	if raw == nil {
 		return nil
+	}
+	if m.slab != nil {
+		return m.slab.release(raw)
 	}
 	if m.file {
 		forgetFile(raw)

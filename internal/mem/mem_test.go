@@ -3,9 +3,11 @@ package mem
 import (
 	"errors"
 	"math"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -71,6 +73,77 @@ func TestAnonymous(t *testing.T) {
 	}
 	_, err := Anonymous(-1)
 	require.ErrorIs(t, err, ErrOverflow)
+}
+
+// TestPiece: pieces are zero, do not overlap, and one may be closed in any order, while others stay as they are.
+func TestPiece(t *testing.T) {
+	sizes := []int{0, 1, 4096, 600_000, 3 << 20, 40 << 20, 5000, 31 << 20, 2 << 20}
+	for range 3 {
+		pieces := make([]*Mapping, len(sizes))
+		for i, n := range sizes {
+			m, err := Piece(n)
+			require.NoError(t, err)
+			require.Len(t, m.Data(), n)
+			require.Equal(t, n > 0, m.Mapped())
+			for j := 0; j < n; j += 997 {
+				require.Zero(t, m.Data()[j])
+				m.Data()[j] = byte(i + 1)
+			}
+			pieces[i] = m
+		}
+		order := []int{3, 0, 8, 1, 5, 2, 7, 4, 6}
+		for done, i := range order {
+			require.NoError(t, pieces[i].Close())
+			require.NoError(t, pieces[i].Close())
+			require.Nil(t, pieces[i].Data())
+			for _, still := range order[done+1:] {
+				for j := 0; j < sizes[still]; j += 997 {
+					require.EqualValues(t, still+1, pieces[still].Data()[j])
+				}
+			}
+		}
+	}
+	_, err := Piece(-1)
+	require.ErrorIs(t, err, ErrOverflow)
+	if bits.UintSize == 64 {
+		_, err = Piece(math.MaxInt)
+		require.ErrorIs(t, err, ErrOverflow)
+	}
+}
+
+func TestPiecesAtOnce(t *testing.T) {
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			var kept []*Mapping
+			for i := range 60 {
+				n := (i*7919+g*104729)%3_000_000 + 1
+				m, err := Piece(n)
+				if err != nil || m.Data()[0] != 0 || m.Data()[n-1] != 0 {
+					t.Error("a piece is not fresh", err)
+					return
+				}
+				m.Data()[0], m.Data()[n-1] = byte(g+1), byte(g+1)
+				if kept = append(kept, m); i%3 == 2 {
+					if err := kept[0].Close(); err != nil {
+						t.Error(err)
+					}
+					kept = kept[1:]
+				}
+			}
+			for _, m := range kept {
+				if d := m.Data(); d[0] != byte(g+1) || d[len(d)-1] != byte(g+1) {
+					t.Error("a piece was written by others")
+				}
+				if err := m.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wg.Wait()
 }
 
 func TestFile(t *testing.T) {

@@ -133,7 +133,7 @@ func allocate[T any](owner *T, b *storage, n int) ([]byte, error) {
 	if n < mapFrom {
 		return mem.Bytes(n), nil
 	}
-	m, err := mem.Anonymous(n)
+	m, err := mem.Piece(n)
 	if err != nil {
 		return nil, err
 	}

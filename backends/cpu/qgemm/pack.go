@@ -113,7 +113,7 @@ func (p *Packed) unfilled() (*Packed, error) {
 	}
 	q := &Packed{typ: p.typ, n: p.n, k: p.k, g: p.g, panels: p.panels}
 	var err error
-	if q.mapping, err = mem.Anonymous(p.Bytes()); err != nil {
+	if q.mapping, err = mem.Piece(p.Bytes()); err != nil {
 		return nil, err
 	}
 	q.data = q.mapping.Data()
