@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -17,8 +18,10 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: classify PICTURE...")
+	flag.Usage = func() { fmt.Fprintln(flag.CommandLine.Output(), "usage: classify PICTURE...") }
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
 		os.Exit(2)
 	}
 	cpu, err := backends.Open("cpu")
@@ -31,7 +34,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer digits.Close()
-	for _, path := range os.Args[1:] {
+	for _, path := range flag.Args() {
 		pictures, err := image.ReadFile(path)
 		if err != nil {
 			log.Fatal(err)

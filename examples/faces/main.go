@@ -26,9 +26,13 @@ func main() {
 	log.SetFlags(0)
 	model := flag.String("model", "face_detection_back_256x256_barracuda.onnx", "BlazeFace, for the front or the back camera")
 	output := flag.String("o", "", "write the annotated picture to this PNG file")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: faces [-model FILE] [-o annotated.png] PICTURE")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	if flag.NArg() != 1 {
-		log.Print("usage: faces [-model FILE] [-o annotated.png] PICTURE")
+		flag.Usage()
 		os.Exit(2)
 	}
 	if err := run(flag.Arg(0), *model, *output); err != nil {

@@ -34,9 +34,13 @@ func main() {
 	log.SetFlags(0)
 	models := flag.String("models", "package/assets", "folder of "+detectorFile+", "+recognizerFile+" and "+charactersFile)
 	output := flag.String("o", "", "write the annotated picture to this PNG file")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: ocr [-models DIR] [-o annotated.png] PICTURE")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	if flag.NArg() != 1 {
-		log.Print("usage: ocr [-models DIR] [-o annotated.png] PICTURE")
+		flag.Usage()
 		os.Exit(2)
 	}
 	if err := read(flag.Arg(0), *models, *output); err != nil {
@@ -62,6 +66,9 @@ func read(path, models, output string) error {
 	lines, err := r.read(context.Background(), pictures[0])
 	if err != nil {
 		return err
+	}
+	if len(lines) == 0 {
+		log.Print("no text was found")
 	}
 	for _, l := range lines {
 		fmt.Printf("%5.1f %%  %s\n", 100*l.confidence, l.text)

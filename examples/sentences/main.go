@@ -6,8 +6,11 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"os"
 
@@ -17,14 +20,22 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: sentences convert TFJS-FOLDER FOLDER, or sentences FOLDER SENTENCE...")
+	}
+	flag.Parse()
 	var err error
-	switch args := os.Args[1:]; {
+	switch args := flag.Args(); {
 	case len(args) == 3 && args[0] == "convert":
 		err = use.Convert(args[1], args[2])
 	case len(args) >= 2:
 		err = compare(os.Stdout, args[0], args[1:])
 	default:
-		log.Fatal("usage: sentences convert TFJS-FOLDER FOLDER, or sentences FOLDER SENTENCE...")
+		flag.Usage()
+		os.Exit(2)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w (examples/sentences/README.md says how to get the model)", err)
 	}
 	if err != nil {
 		log.Fatal(err)
