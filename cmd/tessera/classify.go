@@ -78,7 +78,9 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 			if o.Model == "" {
 				c, err = cnn.Digits(cmd.Context(), options)
 			} else {
-				c, err = cnn.Open(cmd.Context(), o.Model, options)
+				if c, err = cnn.Open(cmd.Context(), o.Model, options); err != nil {
+					err = notONNX(o.Model, err)
+				}
 			}
 			if err != nil {
 				return err

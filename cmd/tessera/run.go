@@ -31,7 +31,7 @@ func openONNX(ctx context.Context, o *cli.Options, check func(*onnx.Model) error
 	m, err := onnx.Open(o.Model)
 	if err != nil {
 		closeAll()
-		return nil, nil, err
+		return nil, nil, notONNX(o.Model, err)
 	}
 	if check != nil {
 		if err := check(m); err != nil {
@@ -55,6 +55,20 @@ func openONNX(ctx context.Context, o *cli.Options, check func(*onnx.Model) error
 
 // isONNX tells ONNX models from language models.
 func isONNX(path string) bool { return strings.EqualFold(filepath.Ext(path), ".onnx") }
+
+// notONNX returns what is wrong with an ONNX file that cannot be read; where it is a language model, which sub-commands run that.
+func notONNX(path string, err error) error {
+	f, openErr := regular.Open(path)
+	if openErr != nil {
+		return err
+	}
+	defer f.Close()
+	var magic [4]byte
+	if _, readErr := io.ReadFull(f, magic[:]); readErr != nil || string(magic[:]) != "GGUF" {
+		return err
+	}
+	return fmt.Errorf("%s is a GGUF file, no ONNX model; tessera generate, chat and embed run language models", path)
+}
 
 type runOutput struct {
 	Shape []int  `json:"shape"`
