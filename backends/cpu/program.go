@@ -140,10 +140,17 @@ type referenceKernel struct {
 	ins     []tensor.Tensor
 	outs    []tensor.Tensor
 	ranged  ops.Ranged
+	sum     *vec.ByteSum // of an ops.ByteAdder
+	vec     *vec.Funcs
 }
 
-func (k *referenceKernel) bind(_ context.Context, _ *env, _ *ops.Part, n *ops.Node) error {
-	k.in, k.out = n.In, n.Out
+func (k *referenceKernel) bind(_ context.Context, e *env, _ *ops.Part, n *ops.Node) error {
+	k.in, k.out, k.vec = n.In, n.Out, e.vec
+	if b, ok := k.op.(ops.ByteAdder); ok && e.vec.ByteSums {
+		s := b.ByteSum()
+		k.sum = &vec.ByteSum{ScaleA: s.A.Scale, ScaleB: s.B.Scale, ScaleY: s.Y.Scale, ZeroA: s.A.Zero, ZeroB: s.B.Zero, ZeroY: s.Y.Zero, Lo: s.Lo, Hi: s.Hi,
+			SignedA: s.A.Signed, SignedB: s.B.Signed}
+	}
 	k.ins, k.outs = make([]tensor.Tensor, len(n.In)), make([]tensor.Tensor, len(n.Out))
 	return nil
 }
@@ -178,7 +185,12 @@ const rangeLength = 1 << 14
 // Do computes a piece of an ops.Ranged.
 func (k *referenceKernel) Do(_, piece int) {
 	from := piece * rangeLength
-	k.ranged.Range(k.outs, k.ins, from, min(from+rangeLength, k.outs[0].Elems()))
+	to := min(from+rangeLength, k.outs[0].Elems())
+	if k.sum != nil {
+		k.vec.AddBytes(k.outs[0].Raw()[from:to], k.ins[0].Raw()[from:to], k.ins[1].Raw()[from:to], k.sum)
+		return
+	}
+	k.ranged.Range(k.outs, k.ins, from, to)
 }
 
 // floats views n float32 at an address.

@@ -19,6 +19,10 @@ type step struct {
 	Type  tensor.DType // I8 or U8
 }
 
+func (s step) bytes() ops.ByteStep {
+	return ops.ByteStep{Scale: s.Scale, Zero: s.Zero, Signed: s.Type == tensor.I8}
+}
+
 // table returns the numbers that the bytes stand for.
 func (s step) table() (t [256]float32) {
 	for i := range t {
@@ -131,16 +135,28 @@ type addBytes struct {
 	sums    *[1 << 16]uint8 // of every pair of bytes
 }
 
-func newAddBytes(a, b, y step, relu bool) addBytes {
-	o := addBytes{A: a, B: b, Y: y, Relu: relu, sums: new([1 << 16]uint8)}
-	ta, tb, q := a.table(), b.table(), y.quantizer()
-	if relu { // what stands for 0 is the least
+// quantizer returns what the sums become.
+func (o *addBytes) quantizer() quantizer {
+	q := o.Y.quantizer()
+	if o.Relu { // what stands for 0 is the least
 		q.lo = min(max(q.zero, q.lo), q.hi)
 	}
+	return q
+}
+
+func newAddBytes(a, b, y step, relu bool) addBytes {
+	o := addBytes{A: a, B: b, Y: y, Relu: relu, sums: new([1 << 16]uint8)}
+	ta, tb, q := a.table(), b.table(), o.quantizer()
 	for i := range o.sums {
 		o.sums[i] = q.byte(ta[i>>8] + tb[i&255])
 	}
 	return o
+}
+
+// ByteSum is the definition without the table.
+func (o addBytes) ByteSum() ops.ByteSum {
+	q := o.quantizer()
+	return ops.ByteSum{A: o.A.bytes(), B: o.B.bytes(), Y: o.Y.bytes(), Lo: q.lo, Hi: q.hi}
 }
 
 func (addBytes) Name() string { return "qlinear_add" }

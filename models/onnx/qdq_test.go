@@ -11,6 +11,8 @@ import (
 
 	"github.com/tessera-go/tessera/backends"
 	_ "github.com/tessera-go/tessera/backends/cpu"
+	_ "github.com/tessera-go/tessera/backends/reference"
+	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -235,6 +237,9 @@ func TestAddBytes(t *testing.T) {
 			}
 			require.NoError(t, toBytes{y}.Reference([]tensor.Tensor{want}, []tensor.Tensor{sum}))
 			require.Equal(t, want.Raw(), out.Raw())
+			fast := op.ByteSum()
+			require.Equal(t, ops.ByteSum{A: ops.ByteStep{Scale: a.Scale, Zero: a.Zero, Signed: d == tensor.I8}, B: ops.ByteStep{Scale: b.Scale, Zero: b.Zero, Signed: true},
+				Y: ops.ByteStep{Scale: y.Scale, Zero: y.Zero, Signed: d == tensor.I8}, Lo: fast.Lo, Hi: fast.Hi}, fast)
 			clear(out.Raw())
 			for from, to := 0, 0; from < len(want.Raw()); from = to { // pieces of every length
 				to = min(from+1+rng.IntN(40), len(want.Raw()))
@@ -246,6 +251,42 @@ func TestAddBytes(t *testing.T) {
 	}
 	_, err := newAddBytes(step{1, 0, tensor.U8}, step{1, 0, tensor.U8}, step{1, 0, tensor.U8}, false).Infer([]tensor.Spec{tensor.MakeSpec(tensor.U8, 2), tensor.MakeSpec(tensor.U8, 3)})
 	require.ErrorContains(t, err, "input 1 is u8[3], u8[2] is right")
+}
+
+// The backends give a sum of quantized values the same bits.
+func TestAddBytesOnBackends(t *testing.T) {
+	for i, types := range [][2]tensor.DType{{tensor.U8, tensor.U8}, {tensor.I8, tensor.I8}, {tensor.U8, tensor.I8}, {tensor.I8, tensor.U8}} {
+		q := &quantizedModel{g: &Graph{Inputs: []ValueInfo{Info("a", Float, 3, 17, 700), Info("b", Float, 3, 17, 700)}}, rng: rand.New(rand.NewPCG(1, uint64(i)))}
+		q.node("Add", "sum", nil, q.activation("a", types[0], 0.031, 7), q.activation("b", types[1], 0.05, 5))
+		q.node("Relu", "r", nil, "sum")
+		q.activation("r", types[0], 0.04, 3)
+		q.g.Outputs = []ValueInfo{Info("r_q", elemOf(types[0]))}
+		m, err := NewModel(13, q.g)
+		require.NoError(t, err)
+		a, b := tensor.New(tensor.F32, 3, 17, 700), tensor.New(tensor.F32, 3, 17, 700)
+		for _, x := range []*tensor.Tensor{&a, &b} {
+			v := tensor.Data[float32](x)
+			for j := range v {
+				v[j] = float32(q.rng.NormFloat64() * 3)
+			}
+		}
+		var want []byte
+		for _, name := range []string{"reference", "cpu"} {
+			backend, err := backends.Open(name)
+			require.NoError(t, err)
+			defer backend.Close()
+			s, err := NewSession(context.Background(), m, Options{Backends: []backends.Backend{backend}})
+			require.NoError(t, err)
+			defer s.Close()
+			out, err := s.Run(context.Background(), map[string]Value{"a": Of(a), "b": Of(b)})
+			require.NoError(t, err)
+			got := out["r_q"].Tensor
+			if want == nil {
+				want = slices.Clone(got.Raw())
+			}
+			require.Equal(t, want, got.Raw())
+		}
+	}
 }
 
 func BenchmarkAddBytes(b *testing.B) {

@@ -56,6 +56,40 @@ type Funcs struct {
 	// ToQ8_0 encodes the whole blocks of src and returns how many it did: it stops at one that package quant should look at, as NaN, infinity, and a
 	// scale that is zero or odd are among its numbers.
 	ToQ8_0 func(dst []byte, src []float32) (blocks int)
+
+	// AddBytes sets dst to the sums of quantized bytes, with the bits that ByteSum says.
+	AddBytes func(dst, a, b []byte, s *ByteSum)
+	// ByteSums says that AddBytes is faster than a table of all sums.
+	ByteSums bool
+}
+
+// ByteSum says what bytes stand for and what becomes of their sum: a byte v for float32(v - Zero) Scale, and a number x for x / ScaleY, rounded to the
+// nearest even integer, plus ZeroY, limited to Lo and Hi. Numbers too large for that and NaN are beyond Hi. All zero points and limits are those of bytes.
+type ByteSum struct {
+	ScaleA, ScaleB, ScaleY float32
+	ZeroA, ZeroB, ZeroY    int32
+	Lo, Hi                 int32
+	SignedA, SignedB       bool
+}
+
+// addBytesGo is the definition of AddBytes, and what kernels leave.
+func addBytesGo(dst, a, b []byte, s *ByteSum) {
+	value := func(v byte, signed bool, zero int32, scale float32) float32 {
+		n := int32(v)
+		if signed {
+			n = int32(int8(v))
+		}
+		return float32(float32(n-zero) * scale)
+	}
+	for i := range dst {
+		x := float64((value(a[i], s.SignedA, s.ZeroA, s.ScaleA) + value(b[i], s.SignedB, s.ZeroB, s.ScaleB)) / s.ScaleY)
+		const far = 1 << 20
+		if !(x < far) {
+			x = far
+		}
+		n := int32(math.RoundToEven(max(x, -far))) + s.ZeroY
+		dst[i] = byte(min(max(n, s.Lo), s.Hi))
+	}
 }
 
 // Whole is the number of elements of which rows of 16 bits have a multiple.
@@ -83,7 +117,7 @@ var portable = Funcs{
 	DotsF16: dotsHalfGo(tensor.F16ToF32), DotsBF16: dotsHalfGo(tensor.BF16ToF32),
 	WeighF16: weighHalfGo(tensor.F16ToF32), WeighBF16: weighHalfGo(tensor.BF16ToF32),
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
-	FromQ8_0: fromQ8_0Go, ToQ8_0: toQ8_0Go,
+	FromQ8_0: fromQ8_0Go, ToQ8_0: toQ8_0Go, AddBytes: addBytesGo,
 }
 
 func fromQ8_0Go(dst []float32, src []byte) {

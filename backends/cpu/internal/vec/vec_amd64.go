@@ -103,6 +103,7 @@ var setAVX512 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX512(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
+	AddBytes: addBytesAVX2, ByteSums: true,
 	ToQ8_0: func(dst []byte, src []float32) int {
 		n := len(src) / 32
 		return toQ8_0AVX512(unsafe.SliceData(dst[:34*n]), ptr(src), n)
@@ -195,8 +196,26 @@ var setAVX2 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX2(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
+	AddBytes: addBytesAVX2, ByteSums: true,
 	ToQ8_0: func(dst []byte, src []float32) int {
 		n := len(src) / 32
 		return toQ8_0AVX2(unsafe.SliceData(dst[:34*n]), ptr(src), n)
 	},
+}
+
+// addBytesAVX2 runs whole blocks by the kernel.
+func addBytesAVX2(dst, a, b []byte, s *ByteSum) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	n := len(dst) &^ 31
+	f := addBytesUUAVX2
+	switch {
+	case s.SignedA && s.SignedB:
+		f = addBytesSSAVX2
+	case s.SignedA:
+		f = addBytesSUAVX2
+	case s.SignedB:
+		f = addBytesUSAVX2
+	}
+	f(unsafe.SliceData(dst), unsafe.SliceData(a), unsafe.SliceData(b), n, s)
+	addBytesGo(dst[n:], a[n:], b[n:], s)
 }

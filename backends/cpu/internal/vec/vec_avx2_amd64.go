@@ -119,6 +119,26 @@ func fromQ8_0AVX2(dst *float32, src *byte, n int)
 //go:noescape
 func toQ8_0AVX2(dst *byte, src *float32, n int) int
 
+// addBytesUUAVX2 adds n quantized bytes of two sources, a multiple of 32.
+//
+//go:noescape
+func addBytesUUAVX2(dst, a, b *byte, n int, s *ByteSum)
+
+// addBytesUSAVX2 adds n quantized bytes of two sources, a multiple of 32.
+//
+//go:noescape
+func addBytesUSAVX2(dst, a, b *byte, n int, s *ByteSum)
+
+// addBytesSUAVX2 adds n quantized bytes of two sources, a multiple of 32.
+//
+//go:noescape
+func addBytesSUAVX2(dst, a, b *byte, n int, s *ByteSum)
+
+// addBytesSSAVX2 adds n quantized bytes of two sources, a multiple of 32.
+//
+//go:noescape
+func addBytesSSAVX2(dst, a, b *byte, n int, s *ByteSum)
+
 // dotsAVX2 sets dst[j] to the product of q with row j of k, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape

@@ -480,3 +480,44 @@ func BenchmarkFuncs(b *testing.B) {
 		}
 	}
 }
+
+// Sums of quantized bytes have the bits of their definition for every pair of bytes, signs, scales at the ends, and lengths around whole blocks.
+func TestAddBytes(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		r := rand.New(rand.NewPCG(3, 8))
+		inf := float32(math.Inf(1))
+		a, b := make([]byte, 1<<16), make([]byte, 1<<16)
+		for i := range a {
+			a[i], b[i] = byte(i>>8), byte(i)
+		}
+		for round, scales := range [][3]float32{{0.05, 0.04, 0.05}, {1, 1, 2}, {0.031, 0.07, 0.05}, {1e-30, 1e30, 1e-3}, {1, 1, 1e-38}, {1, -1, 1}, {0, 0, 0}, {inf, 1, 1}, {1, 1, inf}, {3e38, 3e38, 1}} {
+			for signs := range 8 {
+				s := &ByteSum{ScaleA: scales[0], ScaleB: scales[1], ScaleY: scales[2], SignedA: signs&1 > 0, SignedB: signs&2 > 0, Lo: -128, Hi: 127}
+				zero := func(signed bool) int32 {
+					if signed {
+						return r.Int32N(256) - 128
+					}
+					return r.Int32N(256)
+				}
+				s.ZeroA, s.ZeroB, s.ZeroY = zero(s.SignedA), zero(s.SignedB), zero(signs&4 > 0)
+				if signs&4 == 0 {
+					s.Lo, s.Hi = 0, 255
+				}
+				if round%2 == 1 { // a Relu between
+					s.Lo = s.ZeroY
+				}
+				want, got := make([]byte, len(a)), make([]byte, len(a))
+				addBytesGo(want, a, b, s)
+				v.AddBytes(got, a, b, s)
+				require.Equal(t, want, got, "%+v", s)
+				for n := range 100 {
+					at := r.IntN(len(a) - n)
+					clear(got)
+					v.AddBytes(got[:n], a[at:at+n], b[at:at+n], s)
+					require.Equal(t, want[at:at+n], got[:n])
+					require.Zero(t, got[n])
+				}
+			}
+		}
+	})
+}

@@ -63,6 +63,9 @@ func (g *gen) all() {
 	g.sums()
 	g.rotations()
 	g.halves()
+	if !g.wide { // the other set takes them as they are
+		g.byteSums()
+	}
 	for _, t := range storedTypes {
 		g.scores(t)
 	}

@@ -1,0 +1,73 @@
+package main
+
+// Offsets of the fields of ByteSum.
+const (
+	bScaleA = 0
+	bScaleB = 4
+	bScaleY = 8
+	bZeroA  = 12
+	bZeroB  = 16
+	bZeroY  = 20
+	bLo     = 24
+	bHi     = 28
+)
+
+// byteSums emits the sums of quantized bytes, for unsigned and signed sources, 32 elements at a time. Division is the slowest part.
+func (g *gen) byteSums() {
+	for _, a := range []string{"U", "S"} {
+		for _, b := range []string{"U", "S"} {
+			g.byteSum(a, b)
+		}
+	}
+}
+
+func (g *gen) byteSum(a, b string) {
+	extend := map[string]string{"U": "VPMOVZXBD", "S": "VPMOVSXBD"}
+	g.text("addBytes"+a+b, "adds n quantized bytes of two sources, a multiple of 32.", "(dst, a, b *byte, n int, s *ByteSum)", "p dst", "p a", "p b", "n n", "p s")
+	for i, off := range []int{bZeroA, bScaleA, bZeroB, bScaleB, bScaleY} {
+		g.p("VBROADCASTSS %d(BX), Y%d", off, 15-i)
+	}
+	g.p("VBROADCASTSS %s, Y10", g.c("Far", 1<<20)) // beyond every byte; NaN becomes it, too
+	for i, off := range []int{bZeroY, bLo, bHi} {
+		g.p("VPBROADCASTW %d(BX), Y%d", off, 9-i)
+	}
+	g.p("VPCMPEQW Y6, Y6, Y6")
+	g.p("VPSRLW $8, Y6, Y6")
+	g.labels++
+	l := g.labels
+	g.p("TESTQ CX, CX")
+	g.p("JZ end%d", l)
+	g.label("each%d", l)
+	for i := range 4 {
+		g.p("%s %d(SI), Y%d", extend[a], 8*i, i)
+		g.p("%s %d(DX), Y4", extend[b], 8*i)
+		g.p("VPSUBD Y15, Y%d, Y%d", i, i)
+		g.p("VPSUBD Y13, Y4, Y4")
+		g.p("VCVTDQ2PS Y%d, Y%d", i, i)
+		g.p("VCVTDQ2PS Y4, Y4")
+		g.p("VMULPS Y14, Y%d, Y%d", i, i)
+		g.p("VMULPS Y12, Y4, Y4")
+		g.p("VADDPS Y4, Y%d, Y%d", i, i)
+		g.p("VDIVPS Y11, Y%d, Y%d", i, i)
+		g.p("VMINPS Y10, Y%d, Y%d", i, i)
+		g.p("VCVTPS2DQ Y%d, Y%d", i, i) // far below every byte is the least integer, which saturates
+	}
+	for i := 0; i < 4; i += 2 {
+		g.p("VPACKSSDW Y%d, Y%d, Y%d", i+1, i, i)
+		g.p("VPADDSW Y9, Y%d, Y%d", i, i)
+		g.p("VPMAXSW Y8, Y%d, Y%d", i, i)
+		g.p("VPMINSW Y7, Y%d, Y%d", i, i)
+		g.p("VPAND Y6, Y%d, Y%d", i, i)
+	}
+	g.p("VMOVDQU interleave<>(SB), Y5")
+	g.p("VPACKUSWB Y2, Y0, Y0")
+	g.p("VPERMD Y0, Y5, Y0")
+	g.p("VMOVDQU Y0, (DI)")
+	for _, r := range []string{"DI", "SI", "DX"} {
+		g.p("ADDQ $32, %s", r)
+	}
+	g.p("SUBQ $32, CX")
+	g.p("JNZ each%d", l)
+	g.label("end%d", l)
+	g.done()
+}
