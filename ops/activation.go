@@ -1,6 +1,9 @@
 package ops
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // Activation is a function of one number that may be fused into the operation before it.
 type Activation uint8
@@ -29,12 +32,25 @@ const (
 var activationNames = [numActivations]string{"none", "relu", "leaky_relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh", "sigmoid",
 	"hard_sigmoid", "hard_swish", "clip", "elu", "softplus", "mish", "hard_swish_affine"}
 
-func (a Activation) String() string { return activationNames[a] }
+func (a Activation) String() string {
+	if a < numActivations {
+		return activationNames[a]
+	}
+	return fmt.Sprintf("Activation(%d)", uint8(a))
+}
 
 // Act is an activation with its parameters.
 type Act struct {
 	Kind Activation
 	P, Q float32
+}
+
+// Check returns an error if the kind is none of the activations.
+func (a Act) Check() error {
+	if a.Kind >= numActivations {
+		return fmt.Errorf("unknown activation %v", a.Kind)
+	}
+	return nil
 }
 
 // Apply returns the activation of x, in float64. NaN stays NaN in every kind.
@@ -121,11 +137,11 @@ func softplus(x float64) float64 {
 }
 
 func clamp(x, lo, hi float64) float64 {
-	switch {
-	case x < lo:
-		return lo
-	case x > hi:
-		return hi
+	if x < lo {
+		x = lo
+	}
+	if x > hi { // also where the limits cross
+		x = hi
 	}
 	return x
 }

@@ -223,3 +223,15 @@ func TestErrors(t *testing.T) {
 		optest.Comparable(t, op)
 	}
 }
+
+// A query at the last position that there can be sees every key.
+func TestVisibleAtTheEnds(t *testing.T) {
+	for _, pos := range []int{math.MaxInt, math.MaxInt - 1, 7} {
+		from, to := attention.SDPA{Causal: true}.Visible(pos, 8)
+		require.Equal(t, [2]int{0, 8}, [2]int{from, to})
+	}
+	for _, pos := range []int{math.MinInt, -1} {
+		from, to := attention.SDPA{Causal: true, Window: math.MaxInt}.Visible(pos, 8)
+		require.Equal(t, [2]int{0, 0}, [2]int{from, to})
+	}
+}

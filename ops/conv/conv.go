@@ -80,6 +80,9 @@ func multipleOf(g int) string {
 
 // checkOperands checks the output and the epilogue's operands against it.
 func checkOperands(name string, e matmul.Epilogue, in []tensor.Spec, d tensor.DType, dims []int, m int) ([]tensor.Spec, error) {
+	if err := e.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	out, err := tensor.CheckDims(d, dims)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -279,3 +279,24 @@ func TestErrors(t *testing.T) {
 		require.ErrorContains(t, err, c.want, fmt.Sprintf("%+v", c.op))
 	}
 }
+
+// TestImpossibleAttributes: what no definition covers is refused, and sizes do not wrap.
+func TestImpossibleAttributes(t *testing.T) {
+	x, w := tensor.MakeSpec(tensor.F32, 1, 2, 5), tensor.MakeSpec(tensor.F32, 2, 2, 3)
+	refused := func(op ops.Op, word string, in ...tensor.Spec) {
+		_, err := op.Infer(in)
+		require.ErrorContains(t, err, word)
+	}
+	refused(Conv{Layout: 2}, "Layout(2)", x, w)
+	refused(Transposed{Layout: 2}, "Layout(2)", x, w)
+	refused(Pool{Layout: 2, Kernel: [3]int{1}}, "Layout(2)", x)
+	refused(Conv{Epilogue: matmul.Epilogue{Act: ops.Act{Kind: 200}}}, "Activation(200)", x, w)
+	refused(Conv{Epilogue: matmul.Epilogue{Residual: 7}}, "residual", x, w, x)
+	for _, n := range []int{math.MaxInt, math.MinInt, math.MinInt + 1, math.MaxInt - 10} {
+		for _, op := range []Transposed{{Window: Window{Before: [3]int{n}}}, {Window: Window{After: [3]int{n}}}, {OutPad: [3]int{n}},
+			{OutPad: [3]int{math.MaxInt}, Window: Window{Before: [3]int{n}}}} {
+			_, err := op.Infer([]tensor.Spec{x, w})
+			require.Error(t, err, "%+v", op)
+		}
+	}
+}

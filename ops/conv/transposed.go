@@ -2,7 +2,9 @@ package conv
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
@@ -54,10 +56,18 @@ func (c Transposed) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		if k < 1 || c.Stride[i] < 0 || c.Dilation[i] < 0 || c.OutPad[i] < 0 || n < 1 || s > 1<<30 || d > 1<<30 || k > 1<<30 || n > 1<<30 {
 			return nil, fmt.Errorf("conv_transposed: dimension %d: %d elements, kernel %d, stride %d, dilation %d, output padding %d", i, n, k, s, d, c.OutPad[i])
 		}
-		spatial[i] = (n-1)*s + (k-1)*d + 1 + c.OutPad[i] - c.Before[i] - c.After[i]
-		if spatial[i] < 0 {
-			return nil, fmt.Errorf("conv_transposed: dimension %d: %d elements of padding are more than the output has", i, c.Before[i]+c.After[i])
+		if c.Before[i] > math.MaxInt32 || c.After[i] > math.MaxInt32 || c.Before[i] < -math.MaxInt32 || c.After[i] < -math.MaxInt32 {
+			return nil, fmt.Errorf("conv_transposed: dimension %d: padding %d and %d are out of range", i, c.Before[i], c.After[i])
 		}
+		full := int64(n-1)*int64(s) + int64(k-1)*int64(d) + 1 // below 2^62, whatever the sizes
+		size := full - int64(c.Before[i]) - int64(c.After[i])
+		if size > math.MaxInt-int64(c.OutPad[i]) {
+			return nil, fmt.Errorf("conv_transposed: dimension %d: %w", i, mem.ErrOverflow)
+		}
+		if size += int64(c.OutPad[i]); size < 0 {
+			return nil, fmt.Errorf("conv_transposed: dimension %d: %d elements of padding are more than the output has", i, int64(c.Before[i])+int64(c.After[i]))
+		}
+		spatial[i] = int(size)
 	}
 	d, err := outType(c.Out, x.DType, w.DType)
 	if err == nil && !x.DType.IsFloat() {

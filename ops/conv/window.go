@@ -21,10 +21,13 @@ const (
 )
 
 func (l Layout) String() string {
-	if l == ChannelsLast {
+	switch l {
+	case ChannelsFirst:
+		return "nchw"
+	case ChannelsLast:
 		return "nhwc"
 	}
-	return "nchw"
+	return fmt.Sprintf("Layout(%d)", uint8(l))
 }
 
 // Channels returns the number of channels of an image.
@@ -123,6 +126,9 @@ func (w Window) only(dims int) Window {
 
 // spatialOf checks the rank of an image and returns its spatial sizes.
 func spatialOf(l Layout, s tensor.Spec) ([]int, error) {
+	if l > ChannelsLast {
+		return nil, fmt.Errorf("unknown layout %v", l)
+	}
 	n := int(s.Rank) - 2
 	if n < 1 || n > MaxSpatial {
 		return nil, fmt.Errorf("image %v has %d dimensions, 3 to %d are right", s, s.Rank, MaxSpatial+2)

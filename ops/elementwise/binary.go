@@ -236,6 +236,9 @@ func (b Binary) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ops.NumInputs(b, in, 2, 2); err != nil {
 		return nil, err
 	}
+	if b.F >= numFuncs2 {
+		return nil, fmt.Errorf("unknown function %v", b.F)
+	}
 	x, y := in[0].DType, in[1].DType
 	var ok bool
 	right := "two equal types, or two floating-point types"
@@ -452,7 +455,7 @@ func (c Cast) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if in[0].DType.IsBlock() && !c.To.IsFloat() {
 		return nil, fmt.Errorf("cast: %v to %v: blocks are decoded to floating-point types", in[0], c.To)
 	}
-	return []tensor.Spec{in[0].With(c.To)}, nil
+	return ref.Checked(c, c.To, in[0].Shape())
 }
 
 // Reference converts element by element.
@@ -478,6 +481,9 @@ func (g GLU) Name() string { return "glu_" + g.Act.Kind.String() }
 func (g GLU) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ops.NumInputs(g, in, 2, 2); err != nil {
 		return nil, err
+	}
+	if err := g.Act.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", g.Name(), err)
 	}
 	if !in[0].DType.IsFloat() || in[0] != in[1] {
 		return nil, fmt.Errorf("%s: gate is %v, up is %v; two of one floating-point type and shape are right", g.Name(), in[0], in[1])

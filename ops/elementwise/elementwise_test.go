@@ -223,3 +223,14 @@ func TestGLU(t *testing.T) {
 	out := optest.Run(t, elementwise.GLU{Act: ops.Act{Kind: ops.SiLU}}, optest.F64([]int{3}, -1, 0, 2), optest.F64([]int{3}, 3, 4, 5))
 	same(t, []float64{3 * silu(-1), 0, 5 * silu(2)}, out[0].Floats(), "swiglu")
 }
+
+// TestUnknownFunctions: a function that there is none of is refused by name, and its name can be asked for.
+func TestUnknownFunctions(t *testing.T) {
+	x := tensor.MakeSpec(tensor.F32, 2)
+	optest.Error(t, elementwise.Unary{F: 200}, []string{"Func(200)"}, x)
+	optest.Error(t, elementwise.Binary{F: 200}, []string{"Func2(200)"}, x, x)
+	optest.Error(t, elementwise.Activate{Act: ops.Act{Kind: 200}}, []string{"Activation(200)"}, x)
+	optest.Error(t, elementwise.GLU{Act: ops.Act{Kind: 200}}, []string{"Activation(200)"}, x, x)
+	require.Equal(t, 1.0, ops.Act{Kind: ops.Clip, P: 5, Q: 1}.Apply(3), "where limits cross, the upper one wins")
+	require.Equal(t, 1.0, ops.Act{Kind: ops.Clip, P: 5, Q: 1}.Apply(-3))
+}

@@ -185,6 +185,9 @@ func (u Unary) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ops.NumInputs(u, in, 1, 1); err != nil {
 		return nil, err
 	}
+	if u.F >= numFuncs {
+		return nil, fmt.Errorf("unknown function %v", u.F)
+	}
 	d := in[0].DType
 	ok, right := d.IsFloat(), "a floating-point type"
 	switch u.F {
@@ -239,7 +242,12 @@ type Activate struct{ Act ops.Act }
 func (a Activate) Name() string { return a.Act.Kind.String() }
 
 // Infer is the shape rule: the input's spec.
-func (a Activate) Infer(in []tensor.Spec) ([]tensor.Spec, error) { return floatMap(a, in) }
+func (a Activate) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
+	if err := a.Act.Check(); err != nil {
+		return nil, err
+	}
+	return floatMap(a, in)
+}
 
 // Reference computes element by element.
 func (a Activate) Reference(out, in []tensor.Tensor) error {

@@ -75,7 +75,7 @@ func (r Resize) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ops.NumInputs(r, in, 1, 1); err != nil {
 		return nil, err
 	}
-	if r.Out.Len() != int(in[0].Rank) || r.Mode >= numInterps || r.Coord >= numCoords {
+	if r.Out.Len() != int(in[0].Rank) || r.Mode >= numInterps || r.Coord >= numCoords || r.Round > Ceil {
 		return nil, fmt.Errorf("%s: %v to %v", r.Name(), in[0], r.Out)
 	}
 	if in[0].DType.IsBlock() || r.Mode != Nearest && !in[0].DType.IsFloat() && !in[0].DType.IsInt() {
@@ -84,6 +84,15 @@ func (r Resize) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	out, err := tensor.CheckDims(in[0].DType, r.Out.List())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Name(), err)
+	}
+	for i, s := range r.Scale[:r.Out.Len()] {
+		if n := in[0].Dims[i]; n > math.MaxInt32 || out.Dims[i] > math.MaxInt32 {
+			return nil, fmt.Errorf("%s: dimension %d of %v to %v is longer than positions count", r.Name(), i, in[0], r.Out)
+		}
+		// A scale is about the ratio of the sizes, which a whole output bounds from below. Far smaller ones, with antialias, would ask for more taps than there is memory.
+		if s != 0 && !(float64(s)*4*float64(in[0].Dims[i]+1) >= 1 && !math.IsInf(float64(s), 1)) {
+			return nil, fmt.Errorf("%s: scale %v of dimension %d of %v to %v", r.Name(), s, i, in[0], r.Out)
+		}
 	}
 	if in[0].Elems() == 0 && out.Elems() != 0 {
 		return nil, fmt.Errorf("%s: %v has no elements to make %v of", r.Name(), in[0], out)
@@ -254,6 +263,9 @@ func cubic(d, a float64) float64 {
 
 // Reference resamples one dimension after the other in float64.
 func (r Resize) Reference(out, in []tensor.Tensor) error {
+	if out[0].Elems() == 0 { // other dimensions may be of any size
+		return nil
+	}
 	v := in[0].Floats()
 	dims := in[0].Shape()
 	outside := make([][]bool, len(dims))

@@ -83,3 +83,19 @@ func TestResizeErrors(t *testing.T) {
 	_, err = Resize{Out: ops.MakeInts(-2)}.Infer([]tensor.Spec{tensor.MakeSpec(tensor.F32, 3)})
 	require.Error(t, err)
 }
+
+// TestResizeExtremes: scales that the sizes do not bear out and dimensions that positions cannot count are refused, and beside an empty dimension others may be
+// of any size.
+func TestResizeExtremes(t *testing.T) {
+	x := tensor.MakeSpec(tensor.F32, 4)
+	for _, scale := range []float64{1e-15, -1, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		op := Resize{Mode: Linear, Antialias: true, Out: ops.MakeInts(4)}
+		op.Scale[0] = float32(scale)
+		_, err := op.Infer([]tensor.Spec{x})
+		require.ErrorContains(t, err, "scale")
+	}
+	_, err := Resize{Out: ops.MakeInts(4), Round: 9}.Infer([]tensor.Spec{x})
+	require.ErrorContains(t, err, "resize_nearest")
+	op := Resize{Mode: Cubic, Out: ops.MakeInts(0, math.MaxInt32)}
+	require.NoError(t, op.Reference([]tensor.Tensor{tensor.New(tensor.F32, 0, math.MaxInt32)}, []tensor.Tensor{tensor.New(tensor.F32, 3, 5)}))
+}

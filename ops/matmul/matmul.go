@@ -58,6 +58,14 @@ type Epilogue struct {
 	OutZero  int32
 }
 
+// Check returns an error if the epilogue is none that can be computed.
+func (e Epilogue) Check() error {
+	if e.Residual > ResidualAfter {
+		return fmt.Errorf("unknown place %d of a residual", e.Residual)
+	}
+	return e.Act.Check()
+}
+
 // IsZero reports whether the epilogue does nothing but narrow.
 func (e Epilogue) IsZero() bool { return e == Epilogue{} }
 
@@ -192,6 +200,9 @@ func (o Op) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ops.NumInputs(o, in, total, total); err != nil {
 		return nil, err
 	}
+	if err := o.Epilogue.Check(); err != nil {
+		return nil, fmt.Errorf("matmul: %w", err)
+	}
 	a, b := in[0], in[1]
 	if a.Rank < 2 || b.Rank < 2 {
 		return nil, fmt.Errorf("matmul: operands %v and %v must have two dimensions or more", a, b)
@@ -219,7 +230,7 @@ func (o Op) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		pos, n int
 		what   string
 	}{{colScale, n, "column scales"}, {bias, n, "bias"}} {
-		if v.pos >= 0 && (in[v.pos].DType != tensor.F32 || in[v.pos].Elems() != v.n || in[v.pos].Dim(-1) != v.n) {
+		if v.pos >= 0 && (in[v.pos].DType != tensor.F32 || in[v.pos].Rank == 0 || in[v.pos].Elems() != v.n || in[v.pos].Dim(-1) != v.n) {
 			return nil, fmt.Errorf("matmul: %s are %v, f32[%d] is right", v.what, in[v.pos], v.n)
 		}
 	}

@@ -366,3 +366,12 @@ func BenchmarkCall(b *testing.B) {
 		})
 	}
 }
+
+// Vectors of one element have a dimension, and an epilogue is one of those that there are.
+func TestOddEpilogues(t *testing.T) {
+	a, b, scalar := tensor.MakeSpec(tensor.F32, 3, 2), tensor.MakeSpec(tensor.F32, 2, 1), tensor.MakeSpec(tensor.F32)
+	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Bias: true}}, []string{"bias", "f32[1]"}, a, b, scalar)
+	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{ColScale: true}}, []string{"column scales", "f32[1]"}, a, b, scalar)
+	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Act: ops.Act{Kind: 99}}}, []string{"Activation(99)"}, a, b)
+	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Residual: 3}}, []string{"residual"}, a, b, tensor.MakeSpec(tensor.F32, 3, 1))
+}

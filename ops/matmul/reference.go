@@ -3,7 +3,6 @@ package matmul
 import (
 	"fmt"
 	"math"
-	"math/bits"
 
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
@@ -116,11 +115,11 @@ func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
 	if c.Buf != nil && c.Buf.ReadOnly() {
 		return fmt.Errorf("matmul: C: %w", tensor.ErrReadOnly)
 	}
-	if err := checkMemory(&c); err != nil {
+	if err := c.CheckMemory(); err != nil {
 		return fmt.Errorf("matmul: C: %w", err)
 	}
 	for i := range in {
-		if err := checkMemory(&in[i]); err != nil {
+		if err := in[i].CheckMemory(); err != nil {
 			return fmt.Errorf("matmul: %s: %w", op.operand(i), err)
 		}
 		if c.Overlaps(&in[i]) && !besides(&c, &in[i]) {
@@ -155,51 +154,6 @@ func (o Op) operand(i int) string {
 		return "residual"
 	}
 	return fmt.Sprintf("operand %d", i)
-}
-
-// checkMemory returns why a tensor does not lie in its buffer. Of one that does nothing is allocated: small products are called often.
-func checkMemory(t *tensor.Tensor) error {
-	block, size := t.DType.Block(), t.DType.Size()
-	elems, last := 1, 0 // last: the last element's distance from the first
-	valid, fits, empty := size > 0, true, false
-	for i := range int(t.Rank) {
-		n, stride := t.Dims[i], t.Strides[i]
-		empty = empty || n == 0
-		if n <= 1 {
-			valid = valid && n >= 0
-			continue
-		}
-		over, all := bits.Mul64(uint64(elems), uint64(n))
-		valid = valid && over == 0 && all <= math.MaxInt/256 // which times any size fits; Check knows about more
-		elems = int(all)
-		over, step := bits.Mul64(uint64(n-1), uint64(stride))
-		fits = fits && stride >= 0 && over == 0 && step <= uint64(math.MaxInt-last)
-		last += int(step)
-		if block > 1 {
-			inner := i == int(t.Rank)-1
-			fits = fits && (inner && stride == 1 || !inner && stride%block == 0)
-		}
-	}
-	if !valid || block > 1 && (t.Rank == 0 || t.Dims[t.Rank-1]%block != 0) {
-		if err := t.Spec.Check(); err != nil {
-			return err
-		}
-	}
-	if empty {
-		return nil
-	}
-	room := 0
-	if t.Buf != nil {
-		room = len(t.Buf.Bytes())
-	}
-	if !fits || t.Off < 0 || t.Off > room || last/block >= (room-t.Off)/size {
-		return outside(*t, room)
-	}
-	return nil
-}
-
-func outside(t tensor.Tensor, room int) error {
-	return fmt.Errorf("%v at byte %d with strides %v does not lie in its buffer of %d bytes", t.Spec, t.Off, t.Strides[:t.Rank], room)
 }
 
 // besides reports whether two tensors are ranges of columns of matrices whose rows have one distance, so that no byte of one is a byte of the other

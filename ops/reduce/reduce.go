@@ -82,6 +82,9 @@ func (r Reduce) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err := ops.NumInputs(r, in, 1, 1); err != nil {
 		return nil, err
 	}
+	if r.Kind >= numKinds {
+		return nil, fmt.Errorf("unknown reduction %v", r.Kind)
+	}
 	d := in[0].DType
 	switch r.Kind {
 	case Sum, Max, Min, Prod:

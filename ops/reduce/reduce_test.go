@@ -119,3 +119,7 @@ func TestErrors(t *testing.T) {
 		require.NotEmpty(t, k.String())
 	}
 }
+
+func TestUnknownReduction(t *testing.T) {
+	optest.Error(t, reduce.Reduce{Kind: 99}, []string{"Kind(99)"}, tensor.MakeSpec(tensor.F32, 2))
+}

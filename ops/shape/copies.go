@@ -147,7 +147,10 @@ func (s Split) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		if err := out[i].Check(); err != nil {
 			return nil, fmt.Errorf("split: part %d: %w", i, err)
 		}
-		sum += n
+		var ok bool
+		if sum, ok = mem.Add(sum, n); !ok {
+			return nil, fmt.Errorf("split: %w", mem.ErrOverflow)
+		}
 	}
 	if len(out) == 0 || sum != in[0].Dims[axis] {
 		return nil, fmt.Errorf("split of dimension %d of %v into %v: the sum is %d, %d is right", axis, in[0], s.Sizes, sum, in[0].Dims[axis])
@@ -202,6 +205,9 @@ func (p Pad) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if s.DType.IsBlock() {
 		return nil, fmt.Errorf("pad: %v: a plain type is right", s)
 	}
+	if p.Mode > PadWrap {
+		return nil, fmt.Errorf("pad: unknown mode %d", p.Mode)
+	}
 	if p.Before.Len() != int(s.Rank) || p.After.Len() != int(s.Rank) {
 		return nil, fmt.Errorf("pad of %v by %v and %v: one number a dimension is right", s, p.Before, p.After)
 	}
@@ -211,7 +217,11 @@ func (p Pad) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		if b > math.MaxInt32 || a > math.MaxInt32 || b < -n || a < -n {
 			return nil, fmt.Errorf("pad of %v by %v and %v: dimension %d is out of range", s, p.Before, p.After, i)
 		}
-		dims[i] += b + a
+		grown, ok := mem.Add(n, max(b, 0), max(a, 0))
+		if !ok {
+			return nil, fmt.Errorf("pad of %v by %v and %v: %w", s, p.Before, p.After, mem.ErrOverflow)
+		}
+		dims[i] = grown + min(b, 0) + min(a, 0)
 		if dims[i] < 0 || p.Mode != PadConstant && (b < 0 || a < 0 || n == 0 && dims[i] > 0) ||
 			p.Mode == PadReflect && (b >= max(n, 1) || a >= max(n, 1)) {
 			return nil, fmt.Errorf("pad of %v by %v and %v: dimension %d does not allow it", s, p.Before, p.After, i)
@@ -307,6 +317,9 @@ func (t Tile) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 
 // Reference copies the input into every place.
 func (t Tile) Reference(out, in []tensor.Tensor) error {
+	if out[0].Elems() == 0 { // there may be any number of places
+		return nil
+	}
 	n := 1
 	for _, r := range t.Reps.List() {
 		n *= r

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/internal/optest"
 	"github.com/tessera-go/tessera/ops/shape"
 	"github.com/tessera-go/tessera/quant"
@@ -237,4 +238,14 @@ func TestErrors(t *testing.T) {
 	for _, op := range []ops.Op{shape.Concat{}, shape.Split{}, shape.Pad{}, shape.Tile{}, shape.GetRows{}, shape.SetRows{}, shape.Gather{}, shape.Contiguous{}} {
 		optest.Comparable(t, op)
 	}
+}
+
+// TestSizesThatWrap: sums and products of sizes are right or refused, and what is empty is done at once, whatever its other dimensions are.
+func TestSizesThatWrap(t *testing.T) {
+	optest.Error(t, shape.Split{Sizes: ops.MakeInts(math.MaxInt, math.MaxInt, 4)}, []string{"overflows"}, tensor.MakeSpec(tensor.F32, 2, 0))
+	optest.Error(t, shape.Pad{Before: ops.MakeInts(math.MaxInt32, 0), After: ops.MakeInts(0, 0)}, []string{"overflows"}, tensor.MakeSpec(tensor.F32, math.MaxInt, 0))
+	optest.Error(t, shape.Pad{Before: ops.MakeInts(1), After: ops.MakeInts(1), Mode: 7}, []string{"mode 7"}, tensor.MakeSpec(tensor.F32, 4))
+	optest.Error(t, elementwise.Cast{To: tensor.F64}, []string{"overflows"}, tensor.MakeSpec(tensor.I8, math.MaxInt/4))
+	require.Empty(t, optest.Run(t, shape.Tile{Reps: ops.MakeInts(1, math.MaxInt32)}, tensor.New(tensor.F32, 0, 1))[0].Ints())
+	require.Empty(t, optest.Run(t, shape.Slice{Axis: 1, To: shape.End}, tensor.New(tensor.F32, 0, math.MaxInt32))[0].Ints())
 }
