@@ -5,6 +5,8 @@ package tensor
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"strings"
 	"unsafe"
 
@@ -332,6 +334,55 @@ func Data[T Element](t *Tensor) []T {
 	}
 	raw := t.Raw()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), len(raw)/int(unsafe.Sizeof(zero)))
+}
+
+// CheckMemory returns why a tensor, whose fields anybody may have set, does not lie in its buffer: its spec is impossible, a stride is negative, elements lie
+// outside, or those of a block type are no whole blocks. Nothing is allocated for one that does: small products, which are checked by it, are called often.
+func (t *Tensor) CheckMemory() error {
+	if int(t.Rank) > MaxRank {
+		return t.Check()
+	}
+	block, size := t.DType.Block(), t.DType.Size()
+	elems, last := 1, 0 // last: the last element's distance from the first
+	valid, fits, empty := size > 0, true, false
+	for i := range int(t.Rank) {
+		n, stride := t.Dims[i], t.Strides[i]
+		empty = empty || n == 0
+		if n <= 1 {
+			valid = valid && n >= 0
+			continue
+		}
+		over, all := bits.Mul64(uint64(elems), uint64(n))
+		valid = valid && over == 0 && all <= math.MaxInt/256 // which times any size fits; Check knows about more
+		elems = int(all)
+		over, step := bits.Mul64(uint64(n-1), uint64(stride))
+		fits = fits && stride >= 0 && over == 0 && step <= uint64(math.MaxInt-last)
+		last += int(step)
+		if block > 1 {
+			inner := i == int(t.Rank)-1
+			fits = fits && (inner && stride == 1 || !inner && stride%block == 0)
+		}
+	}
+	if !valid || block > 1 && (t.Rank == 0 || t.Dims[t.Rank-1]%block != 0) {
+		if err := t.Check(); err != nil {
+			return err
+		}
+	}
+	if empty {
+		return nil
+	}
+	room := 0
+	if t.Buf != nil {
+		room = len(t.Buf.Bytes())
+	}
+	if !fits || t.Off < 0 || t.Off > room || last/block >= (room-t.Off)/size {
+		return outside(*t, room)
+	}
+	return nil
+}
+
+func outside(t Tensor, room int) error {
+	return fmt.Errorf("%v at byte %d with strides %v does not lie in its buffer of %d bytes", t.Spec, t.Off, t.Strides[:t.Rank], room)
 }
 
 // Overlaps reports whether the memory ranges of two tensors share a byte. Interleaved views count as overlapping.

@@ -13,12 +13,17 @@ func (t Tensor) Slice(dim, from, to, step int) (Tensor, error) {
 	if b := t.DType.Block(); b > 1 && dim == int(t.Rank)-1 && (from != 0 || to != t.Dims[dim] || step != 1) {
 		return Tensor{}, fmt.Errorf("slice of the rows of %v: block types are viewed by whole rows", t.Spec)
 	}
-	n := (to - from + step - 1) / step
+	n := (to - from) / step
+	if (to-from)%step != 0 {
+		n++
+	}
 	if n > 0 {
 		t.Off += from * t.Strides[dim] / t.DType.Block() * t.DType.Size()
 	}
 	t.Dims[dim] = n
-	t.Strides[dim] *= step
+	if n > 1 { // else nothing is stepped over, and any step is right
+		t.Strides[dim] *= step
+	}
 	return t, nil
 }
 

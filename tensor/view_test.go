@@ -2,6 +2,7 @@ package tensor_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -298,6 +299,22 @@ func TestCopyBetweenViews(t *testing.T) {
 					require.Equal(t, v, dst.Floats(), "%v to %v", src, dst)
 				}
 			}
+		}
+	}
+}
+
+// A step beyond the dimension leaves one element, however large it is.
+func TestSliceOfHugeSteps(t *testing.T) {
+	x := tensor.New(tensor.F32, 4, 3)
+	for _, step := range []int{5, math.MaxInt/2 + 1, math.MaxInt - 1, math.MaxInt} {
+		for from := range 4 {
+			v, err := x.Slice(0, from, 4, step)
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 3}, v.Shape())
+			require.NoError(t, v.CheckMemory())
+			v, err = x.Slice(0, from, from, step)
+			require.NoError(t, err)
+			require.Equal(t, []int{0, 3}, v.Shape())
 		}
 	}
 }
