@@ -77,6 +77,9 @@ func (g *Graph) Compile(ctx context.Context, opts Options) (*Executable, error) 
 	if len(opts.Backends) == 0 {
 		return nil, fmt.Errorf("graph %s: no backend given: Options.Backends is empty; backends.Open(\"cpu\") opens one, with import _ \"github.com/tessera-go/tessera/backends/cpu\"", g.name)
 	}
+	if slices.Contains(opts.Backends, nil) {
+		return nil, fmt.Errorf("graph %s: a backend is nil", g.name)
+	}
 	if len(g.outputs) == 0 {
 		return nil, fmt.Errorf("graph %s: no output declared", g.name)
 	}
@@ -204,6 +207,9 @@ func (x *Executable) Bind(v Value, t tensor.Tensor) error {
 	if v.id == 0 || v.g != x.source {
 		return fmt.Errorf("graph %s: the value bound is not of this graph", x.g.name)
 	}
+	if x.plans == nil {
+		return x.closed()
+	}
 	id := v.index()
 	val := &x.g.values[id]
 	isInput := val.dims != nil || x.isInput(id)
@@ -212,6 +218,12 @@ func (x *Executable) Bind(v Value, t tensor.Tensor) error {
 	}
 	if t.DType != val.spec.DType || t.Rank != val.spec.Rank {
 		return fmt.Errorf("graph %s: %q is %v, %v was bound", x.g.name, val.name, val.spec, t.Spec)
+	}
+	if err := t.CheckMemory(); err != nil {
+		return fmt.Errorf("graph %s: %q: %w", x.g.name, val.name, err)
+	}
+	if t.Buf == nil { // of no elements
+		t.Buf = tensor.NewBuffer(0)
 	}
 	if !isInput {
 		return x.bindOutput(id, t)
@@ -320,8 +332,15 @@ func (x *Executable) isOutput(id int) bool {
 	return false
 }
 
+func (x *Executable) closed() error {
+	return fmt.Errorf("graph %s: the executable is closed", x.g.name)
+}
+
 // prepare makes the plan for the current sizes current.
 func (x *Executable) prepare(ctx context.Context) (*plan, error) {
+	if x.plans == nil {
+		return nil, x.closed()
+	}
 	p := x.current
 	if p == nil || p.sizes != x.sizes {
 		p = x.plans[x.sizes]

@@ -153,14 +153,21 @@ func (g *Graph) Input(name string, d tensor.DType, dims ...ops.Size) Value {
 
 // Constant adds a weight. The tensor must not change, nor its memory go away, while the graph or an executable of it is in use.
 func (g *Graph) Constant(name string, t tensor.Tensor) Value {
-	if err := t.Spec.Check(); err != nil {
-		return g.fail("constant %q: %w", name, err)
-	}
 	return g.SharedConstant(name, ops.NewConstant(t))
 }
 
 // SharedConstant adds a weight that other graphs use too: what backends prepare of it is prepared once.
 func (g *Graph) SharedConstant(name string, c *ops.Constant) Value {
+	if c == nil {
+		return g.fail("constant %q is nil", name)
+	}
+	err := c.Tensor.Check()
+	if err == nil {
+		err = c.Tensor.CheckMemory()
+	}
+	if err != nil {
+		return g.fail("constant %q: %w", name, err)
+	}
 	return g.add(value{name: name, spec: c.Tensor.Spec, constant: c, producer: -1})
 }
 
@@ -176,6 +183,10 @@ func (g *Graph) Apply(name string, op ops.Op, in ...Value) Value {
 // ApplyAll adds a node and returns all of its outputs; nil after an error.
 func (g *Graph) ApplyAll(name string, op ops.Op, in ...Value) []Value {
 	if g.err != nil {
+		return nil
+	}
+	if op == nil {
+		g.fail("node %q: no op", name)
 		return nil
 	}
 	n := node{name: name, op: op}
@@ -207,6 +218,10 @@ func (g *Graph) ApplyAll(name string, op ops.Op, in ...Value) []Value {
 		return nil
 	}
 	if _, updates := op.(ops.Updater); updates {
+		if root := g.root(n.in[0]); g.values[root].constant != nil {
+			g.fail("node %q: input 0 (%s) is a constant, which cannot be updated in place", name, g.values[root].name)
+			return nil
+		}
 		g.replace(n.in[0])
 	}
 	var result []Value
@@ -221,6 +236,20 @@ func (g *Graph) ApplyAll(name string, op ops.Op, in ...Value) []Value {
 	}
 	g.nodes = append(g.nodes, n)
 	return result
+}
+
+// root follows views to the value whose memory they show.
+func (g *Graph) root(id int) int {
+	for {
+		p := g.values[id].producer
+		if p < 0 {
+			return id
+		}
+		if _, view := g.nodes[p].op.(ops.Viewer); !view {
+			return id
+		}
+		id = g.nodes[p].in[0]
+	}
 }
 
 // replace marks a value, and the views between it and its memory, as no longer readable.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/tessera-go/tessera/backends/reference"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
+	"github.com/tessera-go/tessera/ops/shape"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -470,4 +472,68 @@ func TestFeeds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMemoryIsChecked: what anybody may have set in a tensor is looked at before it is run on.
+func TestMemoryIsChecked(t *testing.T) {
+	ctx := context.Background()
+	file := tensor.WrapReadOnly(make([]byte, 64))
+	for what, spoil := range map[string]func(x *tensor.Tensor){
+		"no buffer":       func(x *tensor.Tensor) { x.Buf = nil },
+		"short buffer":    func(x *tensor.Tensor) { x.Buf = tensor.NewBuffer(x.Bytes() - 1) },
+		"closed buffer":   func(x *tensor.Tensor) { require.NoError(t, x.Buf.Close()) },
+		"offset":          func(x *tensor.Tensor) { x.Off = 4 },
+		"negative offset": func(x *tensor.Tensor) { x.Off = -4 },
+		"stride":          func(x *tensor.Tensor) { x.Strides[0]++ },
+		"wrapping stride": func(x *tensor.Tensor) { x.Strides[0] = math.MaxInt/2 + 1 },
+		"negative stride": func(x *tensor.Tensor) { x.Strides[1] = -1 },
+	} {
+		g := New("g")
+		x := g.Input("x", tensor.F32, ops.Const(4), ops.Const(4))
+		y := g.Apply("y", addOp{}, x, x)
+		g.Output("y", y)
+		exe, err := g.Compile(ctx, Options{Backends: []backends.Backend{reference.New()}})
+		require.NoError(t, err)
+		bad := tensor.New(tensor.F32, 4, 4)
+		spoil(&bad)
+		require.ErrorContains(t, exe.Bind(x, bad), "does not lie in its buffer", what)
+		require.ErrorContains(t, exe.Bind(y, bad), "does not lie in its buffer", what)
+		g.Constant("w", bad)
+		require.ErrorContains(t, g.Err(), "does not lie in its buffer", what)
+		require.NoError(t, exe.Close())
+		require.ErrorContains(t, exe.Bind(x, tensor.New(tensor.F32, 4, 4)), "closed")
+		require.ErrorContains(t, exe.Run(ctx), "closed")
+	}
+	// What is updated in place can be written.
+	g := New("g")
+	state := g.Input("state", tensor.F32, ops.Const(4), ops.Const(4))
+	rows := g.Input("rows", tensor.F32, ops.Const(1), ops.Const(4))
+	ids := g.Input("ids", tensor.I32, ops.Const(1))
+	g.Output("y", g.Apply("set", shape.SetRows{}, state, rows, ids))
+	exe, err := g.Compile(ctx, Options{Backends: []backends.Backend{reference.New()}})
+	require.NoError(t, err)
+	frozen, err := tensor.At(file, 0, tensor.MakeSpec(tensor.F32, 4, 4))
+	require.NoError(t, err)
+	require.NoError(t, exe.Bind(state, frozen))
+	require.NoError(t, exe.Bind(rows, tensor.New(tensor.F32, 1, 4)))
+	require.NoError(t, exe.Bind(ids, tensor.New(tensor.I32, 1)))
+	require.ErrorIs(t, exe.Run(ctx), tensor.ErrReadOnly)
+	require.NoError(t, exe.Bind(state, tensor.New(tensor.F32, 4, 4)))
+	require.NoError(t, exe.Run(ctx))
+	require.NoError(t, exe.Close())
+	w := g.Constant("w", tensor.New(tensor.F32, 4, 4))
+	g.Apply("set w", shape.SetRows{}, g.Apply("view", shape.Reshape{Dims: ops.ConstSizes(4, 4)}, w), rows, ids)
+	require.ErrorContains(t, g.Err(), `node "set w": input 0 (w) is a constant`)
+	for _, build := range []func(g *Graph){
+		func(g *Graph) { g.Apply("none", nil) },
+		func(g *Graph) { g.SharedConstant("none", nil) },
+	} {
+		g := New("g")
+		build(g)
+		require.ErrorContains(t, g.Err(), `"none"`)
+	}
+	g = New("g")
+	g.Output("x", g.Input("x", tensor.F32))
+	_, err = g.Compile(ctx, Options{Backends: []backends.Backend{nil}})
+	require.ErrorContains(t, err, "nil")
 }

@@ -296,6 +296,9 @@ func (p *plan) attach(x *Executable) error {
 	}
 	for _, step := range p.views {
 		if step.op == nil {
+			if b := p.frame[step.from].Buf; b != nil && b.ReadOnly() {
+				return fmt.Errorf("graph %s: node %q changes %q: %w", x.g.name, step.name, p.values[p.root[step.from]].Name, tensor.ErrReadOnly)
+			}
 			p.frame[step.to] = p.frame[step.from]
 			continue
 		}
