@@ -253,19 +253,36 @@ func normKernel(c ops.Call) kernel {
 
 func rmsRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
-	s := float32(1 / math.Sqrt(sumSq(e, x)/float64(k.width)+float64(k.eps)))
-	if k.vectors[0] >= 0 {
-		e.vec.MulRow(y, x, k.weights[0], s)
-	} else {
-		e.vec.Scale(y, x, s, 0)
-	}
+	k.normalize(e, y, x, 1/math.Sqrt(sumSq(e, x)/float64(k.width)+float64(k.eps)))
 	k.store(e, c, y)
 }
 
-// sumSq is the sum of squares; where that overflows float32 it is taken in float64.
+// normalize sets y to x times a factor and the weights, if there are any.
+func (k *rowsKernel) normalize(e *env, y, x []float32, factor float64) {
+	s := float32(factor)
+	weighted := len(k.vectors) > 0 && k.vectors[0] >= 0
+	switch {
+	case math.IsInf(float64(s), 0) && !math.IsInf(factor, 0): // of a row that is near zero
+		for i, v := range x {
+			y[i] = float32(float64(v) * factor)
+		}
+		if weighted {
+			e.vec.MulRow(y, y, k.weights[0], 1)
+		}
+	case weighted:
+		e.vec.MulRow(y, x, k.weights[0], s)
+	default:
+		e.vec.Scale(y, x, s, 0)
+	}
+}
+
+// leastSumSq is the sum of squares below which those that float32 does not hold may count.
+const leastSumSq = 1e-30
+
+// sumSq is the sum of squares; where squares or the sum leave the range of float32 it is taken in float64.
 func sumSq(e *env, x []float32) float64 {
 	s := float64(e.vec.SumSq(x))
-	if math.IsInf(s, 0) {
+	if math.IsInf(s, 0) || s < leastSumSq {
 		s = 0
 		for _, v := range x {
 			s += float64(v) * float64(v)
@@ -287,12 +304,7 @@ func center(e *env, y, x []float32) {
 func layerRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
 	center(e, y, x)
-	s := float32(1 / math.Sqrt(sumSq(e, y)/float64(k.width)+float64(k.eps)))
-	if k.vectors[0] >= 0 {
-		e.vec.MulRow(y, y, k.weights[0], s)
-	} else {
-		e.vec.Scale(y, y, s, 0)
-	}
+	k.normalize(e, y, y, 1/math.Sqrt(sumSq(e, y)/float64(k.width)+float64(k.eps)))
 	if k.vectors[1] >= 0 {
 		e.vec.Add(y, y, k.weights[1])
 	}
@@ -302,7 +314,7 @@ func layerRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 func l2Row(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
 	length := max(math.Sqrt(sumSq(e, x)), float64(k.eps))
-	e.vec.Scale(y, x, float32(1/length), 0)
+	k.normalize(e, y, x, 1/length)
 	k.store(e, c, y)
 }
 

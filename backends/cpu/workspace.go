@@ -186,6 +186,9 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 
 // gemmBytes bounds the workspace of a product of m rows, and what it shares with others.
 func (p *plan) gemmBytes(w *packed, m, threads int, looseA, looseB, looseC, residual bool) (most, shared int, err error) {
+	if w != nil && slices.Contains(w.batch, 0) { // no product at all, and none of the forms that one would read
+		return 0, 0, nil
+	}
 	s := &p.spec
 	o := gemm.Options{Threads: threads, ISA: p.e.isa}
 	if !s.Epilogue.IsZero() {
