@@ -113,6 +113,7 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 	base := plan.Design{Device: m.Name, Types: t, RowMajorB: f.layout == "row"}
 	var d plan.Design
 	var tops float64
+	var chosen *plan.Choice // of --sizes
 	out := planResult{Device: m.Name, DType: t.String(), Layout: f.layout, Searched: []searched{}}
 	switch {
 	case f.sizes != "":
@@ -132,7 +133,7 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		d = c.Single
+		d, chosen = c.Single, &c
 		ops := 0.0
 		for _, x := range work {
 			ops += x.Ops()
@@ -196,13 +197,8 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s\n", describeDesign(d))
 	fmt.Fprintf(w, "predicted %.2f TOPS; L1 %d bytes of each core, L2 %d bytes in all\n", tops, out.L1, out.L2)
-	for i, l := range out.Legs {
-		if i == 0 && len(out.Legs) > 1 {
-			fmt.Fprintf(w, "%d configurations pay: %.2f ms in all, reconfigurations included\n", len(out.Legs), 1e3*out.Seconds)
-		}
-		if len(out.Legs) > 1 {
-			fmt.Fprintf(w, "  from product %d: %v\n", l.First, l.Design)
-		}
+	if chosen != nil {
+		printChoice(w, chosen)
 	}
 	if len(out.Published) > 0 {
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -221,6 +217,18 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 		tw.Flush()
 	}
 	return nil
+}
+
+// printChoice says whether more than one configuration pays for the products of --sizes.
+func printChoice(w io.Writer, c *plan.Choice) {
+	if len(c.Legs) == 1 {
+		fmt.Fprintf(w, "all products on this configuration: %.2f ms predicted; another beside it would not pay for its loading\n", 1e3*c.SingleTime)
+		return
+	}
+	fmt.Fprintf(w, "all products on this configuration: %.2f ms predicted; %d configurations pay: %.2f ms, their loading between products included\n", 1e3*c.SingleTime, len(c.Legs), 1e3*c.Seconds)
+	for _, l := range c.Legs {
+		fmt.Fprintf(w, "  from product %d on: %s\n", l.First+1, describeDesign(l.Design))
+	}
 }
 
 // writeDesign writes the files that somebody who compiles an xclbin for the design needs.
