@@ -177,7 +177,7 @@ func (l *layouter) first(v int) int {
 		l.keep(node{name: name + ".nchw", op: shape.Permute{Order: ops.MakeInts(order...)}, in: []int{t}, out: []int{v}})
 		return v
 	}
-	view := l.add(name+".nchw", shape.Permute{Order: ops.MakeInts(order...)}, t)[0]
+	view := l.add(name+".nchw.view", shape.Permute{Order: ops.MakeInts(order...)}, t)[0]
 	l.keep(node{name: name + ".nchw", op: shape.Contiguous{}, in: []int{view}, out: []int{v}})
 	l.changed++
 	return v
@@ -211,9 +211,12 @@ func (l *layouter) last(v int) int {
 		l.changed++
 		return t
 	}
-	t := l.add(g.values[v].name+".nhwc", shape.Permute{Order: ops.MakeInts(toLast(int(s.Rank))...)}, v)[0]
-	if !free(s) {
-		t = l.add(g.values[v].name+".nhwc", shape.Contiguous{}, t)[0]
+	name, order := g.values[v].name+".nhwc", shape.Permute{Order: ops.MakeInts(toLast(int(s.Rank))...)}
+	var t int
+	if free(s) {
+		t = l.add(name, order, v)[0]
+	} else {
+		t = l.add(name, shape.Contiguous{}, l.add(name+".view", order, v)[0])[0]
 		l.changed++
 	}
 	l.twin[v], l.made[v] = t, true

@@ -177,7 +177,10 @@ func TestFusedNodesAreNamed(t *testing.T) {
 				}
 				require.NoError(t, exe.Run(ctx))
 				var listed []string
+				names := map[string]bool{}
 				for _, p := range exe.Placements() {
+					require.False(t, names[p.Name], "two nodes are %s", p.Name)
+					names[p.Name] = true
 					if slices.Contains(built, p.Name) { // not one that a pass added
 						listed = append(append(listed, p.Fused...), p.Name)
 					}
