@@ -55,22 +55,15 @@ accelerator, and what it would have taken there: simulated.`,
 			}
 			rows := swapTable{w: cmd.OutOrStdout(), json: o.JSON}
 			vectors := map[string][][]float32{}
-			for _, model := range append([]string{""}, models...) {
-				for _, backend := range specs {
-					o.Backend = backend
-					o.Model = model
-					var row *swapRow
-					var err error
-					if !isONNX(model) && text != "" {
-						if row, err = swapText(cmd.Context(), o, text, limit, context, vectors); err != nil {
-							return fmt.Errorf("%s: %w", backend, err)
-						}
-						if err := rows.print(row); err != nil {
-							return err
-						}
+			each := func(takes func(model string) bool, run func() (*swapRow, error)) error {
+				for _, model := range append([]string{""}, models...) {
+					if !takes(model) {
+						continue
 					}
-					if (model == "" || isONNX(model)) && images != "" {
-						if row, err = swapImages(cmd.Context(), o, images, labels); err != nil {
+					for _, backend := range specs {
+						o.Backend, o.Model = backend, model
+						row, err := run()
+						if err != nil {
 							return fmt.Errorf("%s: %w", backend, err)
 						}
 						if err := rows.print(row); err != nil {
@@ -78,6 +71,16 @@ accelerator, and what it would have taken there: simulated.`,
 						}
 					}
 				}
+				return nil
+			}
+			if text != "" {
+				err := each(func(model string) bool { return !isONNX(model) }, func() (*swapRow, error) { return swapText(cmd.Context(), o, text, limit, context, vectors) })
+				if err != nil {
+					return err
+				}
+			}
+			if images != "" {
+				return each(func(model string) bool { return model == "" || isONNX(model) }, func() (*swapRow, error) { return swapImages(cmd.Context(), o, images, labels) })
 			}
 			return nil
 		},
