@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -70,7 +71,8 @@ type Executable struct {
 }
 
 // Compile runs the passes, plans memory for the largest sizes, and prepares the weights for their backends.
-func (g *Graph) Compile(ctx context.Context, opts Options) (*Executable, error) {
+func (g *Graph) Compile(ctx context.Context, opts Options) (_ *Executable, err error) {
+	defer mem.Caught(mem.Catch(), &err) // weights may lie in mapped files
 	if g.err != nil {
 		return nil, g.err
 	}
@@ -173,7 +175,8 @@ func (x *Executable) keep(p *plan) {
 }
 
 // Fork returns an executable of the same graph that shares the weights, for another goroutine. Nothing is bound in it.
-func (x *Executable) Fork(ctx context.Context) (*Executable, error) {
+func (x *Executable) Fork(ctx context.Context) (_ *Executable, err error) {
+	defer mem.Caught(mem.Catch(), &err)
 	f := &Executable{g: x.g, source: x.source, opts: x.opts, passes: x.passes}
 	if err := f.init(ctx); err != nil {
 		return nil, err
@@ -203,7 +206,8 @@ func (x *Executable) SetSize(name string, n int) error {
 //
 // The error says what does not fit: the element type, the rank, a dimension that is fixed, or that is larger than its symbol's most; for an
 // output also memory that is read-only or not contiguous. What was bound before then stays.
-func (x *Executable) Bind(v Value, t tensor.Tensor) error {
+func (x *Executable) Bind(v Value, t tensor.Tensor) (err error) {
+	defer mem.Caught(mem.Catch(), &err)
 	if v.id == 0 || v.g != x.source {
 		return fmt.Errorf("graph %s: the value bound is not of this graph", x.g.name)
 	}
@@ -386,8 +390,9 @@ func (x *Executable) checkBound(p *plan) error {
 }
 
 // Run computes the outputs from what is bound. It obeys the context, also within a node. After the first run for given sizes it
-// allocates nothing.
-func (x *Executable) Run(ctx context.Context) error {
+// allocates nothing. A mapped file of weights or inputs that is cut short while the graph runs is an error.
+func (x *Executable) Run(ctx context.Context) (err error) {
+	defer mem.Caught(mem.Catch(), &err)
 	p, err := x.prepare(ctx)
 	if err != nil {
 		return err

@@ -59,19 +59,33 @@ func fileAt(addr uintptr) (string, bool) {
 //
 // Every other panic goes on, and so does a fault anywhere else.
 func Faults(err *error) func() {
-	before := debug.SetPanicOnFault(true)
+	before := Catch()
 	return func() {
 		debug.SetPanicOnFault(before)
-		v := recover()
-		if v == nil {
+		caught(recover(), err)
+	}
+}
+
+// Catch and Caught are Faults for what may allocate nothing:
+//
+//	defer mem.Caught(mem.Catch(), &err)
+func Catch() (before bool) { return debug.SetPanicOnFault(true) }
+
+// Caught ends what Catch began; it must be deferred itself.
+func Caught(before bool, err *error) {
+	debug.SetPanicOnFault(before)
+	caught(recover(), err)
+}
+
+func caught(v any, err *error) {
+	if v == nil {
+		return
+	}
+	if fault, ok := v.(interface{ Addr() uintptr }); ok {
+		if path, ok := fileAt(fault.Addr()); ok {
+			*err = &FaultError{path}
 			return
 		}
-		if fault, ok := v.(interface{ Addr() uintptr }); ok {
-			if path, ok := fileAt(fault.Addr()); ok {
-				*err = &FaultError{path}
-				return
-			}
-		}
-		panic(v)
 	}
+	panic(v)
 }

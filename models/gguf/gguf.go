@@ -80,15 +80,20 @@ type File struct {
 	names map[string]int
 }
 
-// Open maps a file and reads its metadata.
-func Open(path string) (*File, error) {
+// Open maps a file and reads its metadata. A file that is cut short while it is open faults where its tensors are read; a graph that reads them gives an
+// error.
+func Open(path string) (f *File, err error) {
 	buf, err := tensor.OpenBuffer(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := parse(buf)
-	if err != nil {
-		_ = buf.Close()
+	defer func() {
+		if err != nil {
+			_ = buf.Close()
+		}
+	}()
+	defer mem.Faults(&err)()
+	if f, err = parse(buf); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil

@@ -51,15 +51,19 @@ type File struct {
 	names map[string]int
 }
 
-// Open maps a file and reads its header.
-func Open(path string) (*File, error) {
+// Open maps a file and reads its header. A file that is cut short while it is open faults where its tensors are read; a graph that reads them gives an error.
+func Open(path string) (f *File, err error) {
 	buf, err := tensor.OpenBuffer(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := parse(buf)
-	if err != nil {
-		_ = buf.Close()
+	defer func() {
+		if err != nil {
+			_ = buf.Close()
+		}
+	}()
+	defer mem.Faults(&err)()
+	if f, err = parse(buf); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
@@ -80,7 +84,8 @@ func (f *File) Data(info *Info) []byte {
 }
 
 // Tensor returns a tensor as a view of the file; one that does not lie at a multiple of its element's size is copied.
-func (f *File) Tensor(name string) (tensor.Tensor, error) {
+func (f *File) Tensor(name string) (_ tensor.Tensor, err error) {
+	defer mem.Faults(&err)()
 	i, ok := f.names[name]
 	if !ok {
 		return tensor.Tensor{}, fmt.Errorf("safetensors: tensor %q: %w", name, ErrMissing)

@@ -2,13 +2,20 @@ package safetensors
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/backends/reference"
+	"github.com/tessera-go/tessera/graph"
+	"github.com/tessera-go/tessera/ops"
+	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -119,4 +126,34 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFileCutShort: a file that is cut short while it is open is an error where this package or a graph reads it.
+func TestFileCutShort(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("mapped files cannot be cut short here")
+	}
+	page := os.Getpagesize()
+	one, many := tensor.New(tensor.U8, 1), tensor.New(tensor.F32, 4, page)
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, []Named{{Name: "w", Tensor: many}, {Name: "b", Tensor: one}, {Name: "odd", Tensor: many}}, nil))
+	path := filepath.Join(t.TempDir(), "w.safetensors")
+	require.NoError(t, os.WriteFile(path, out.Bytes(), 0o600))
+	f, err := Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	w, err := f.Tensor("w")
+	require.NoError(t, err)
+	g := graph.New("g")
+	x := g.Input("x", tensor.F32, ops.Const(4), ops.Const(page))
+	g.Output("y", g.Apply("add", elementwise.Binary{}, x, g.Constant("w", w)))
+	exe, err := g.Compile(context.Background(), graph.Options{Backends: []backends.Backend{reference.New()}})
+	require.NoError(t, err)
+	defer exe.Close()
+	require.NoError(t, exe.Bind(x, many))
+	require.NoError(t, exe.Run(context.Background()))
+	require.NoError(t, os.Truncate(path, int64(page)))
+	_, err = f.Tensor("odd") // lies at an odd address, so that it is copied
+	require.ErrorContains(t, err, "cut short")
+	require.ErrorContains(t, exe.Run(context.Background()), "cut short")
 }

@@ -109,7 +109,10 @@ type call struct {
 	scaled      bool
 }
 
-func multiply(x *call, o *Options) error {
+func multiply(x *call, o *Options) (err error) {
+	if x.pb != nil && x.pb.file {
+		defer mem.Caught(mem.Catch(), &err)
+	}
 	isa, err := o.isa()
 	if err != nil {
 		return err

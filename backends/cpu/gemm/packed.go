@@ -25,6 +25,7 @@ type PackedB struct {
 // storage is memory that may lie outside the Go heap.
 type storage struct {
 	mapped  *mem.Mapping
+	file    bool // mapped is a file, which may be cut short
 	cleanup runtime.Cleanup
 }
 

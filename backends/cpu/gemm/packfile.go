@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 
 	"github.com/tessera-go/tessera/internal/mem"
 )
@@ -136,23 +137,30 @@ func ViewPackedB(data []byte, verify bool) (*PackedB, error) {
 	return p, nil
 }
 
-// OpenPackedB maps a file that WriteTo wrote, read-only; Close unmaps it. verify as in ViewPackedB.
-func OpenPackedB(path string, verify bool) (*PackedB, error) {
+// OpenPackedB maps a file that WriteTo wrote, read-only; Close unmaps it. verify as in ViewPackedB. A product that reads a file which has been cut short
+// meanwhile returns an error, and may have written some of C.
+func OpenPackedB(path string, verify bool) (p *PackedB, err error) {
 	m, err := mem.File(path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := ViewPackedB(m.Data(), verify)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	defer mem.Caught(mem.Catch(), &err)
+	if p, err = ViewPackedB(m.Data(), verify); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	own(p, &p.storage, m)
+	p.file = true
 	return p, nil
 }
 
 // ReadPackedB reads and verifies packed weights of at most limit bytes into memory of its own.
 func ReadPackedB(r io.Reader, limit int) (*PackedB, error) {
-	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	data, err := io.ReadAll(io.LimitReader(r, int64(min(limit, math.MaxInt-1))+1))
 	if err != nil {
 		return nil, err
 	}

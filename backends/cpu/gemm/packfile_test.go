@@ -2,12 +2,16 @@ package gemm
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/mem"
 )
 
 func packedFile(t testing.TB, typ Type, k, n int) (Matrix, []byte) {
@@ -90,4 +94,45 @@ func FuzzViewPackedB(f *testing.F) {
 			require.NoError(t, MulPacked(Of(make([]float32, n), 1, n), Of(make([]float32, k), 1, k), p, nil))
 		}
 	})
+}
+
+// TestFileCutShort: a mapped file that is cut short gives errors where it is read, not faults, and what was packed in memory goes on.
+func TestFileCutShort(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("mapped files cannot be cut short here")
+	}
+	const k, n = 300, 400
+	b, a, c := make([]float32, k*n), make([]float32, 3*k), make([]float32, 3*n)
+	packed, err := PackB(Of(b, k, n), nil)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "b")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	_, err = packed.WriteTo(f)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	p, err := OpenPackedB(path, true)
+	require.NoError(t, err)
+	defer p.Close()
+	require.NoError(t, os.Truncate(path, 4096))
+	for _, threads := range []int{1, 4} {
+		err = MulPacked(Of(c, 3, n), Of(a, 3, k), p, &Options{Threads: threads})
+		var fault *mem.FaultError
+		require.ErrorAs(t, err, &fault)
+		require.Equal(t, path, fault.Path)
+		require.NoError(t, MulPacked(Of(c, 3, n), Of(a, 3, k), packed, &Options{Threads: threads}))
+	}
+	_, err = OpenPackedB(path, true)
+	require.Error(t, err)
+}
+
+// A limit that is none is one.
+func TestReadPackedBWithoutALimit(t *testing.T) {
+	packed, err := PackB(Of([]float32{1, 2, 3, 4}, 2, 2), nil)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	_, err = packed.WriteTo(&out)
+	require.NoError(t, err)
+	_, err = ReadPackedB(&out, math.MaxInt)
+	require.NoError(t, err)
 }
