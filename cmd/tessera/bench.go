@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/internal/median"
 	"github.com/tessera-go/tessera/models/llm"
 )
@@ -163,14 +165,36 @@ func benchModelCommand() *cobra.Command {
 	var (
 		f              llmFlags
 		prompt, decode int
+		shapes         []string
+		runs           int
 	)
 	cmd := &cobra.Command{
 		Use:   "model",
-		Short: "Measure how fast a language model reads and writes",
-		Args:  cli.NoArgs("a model's file follows --model"),
+		Short: "Measure how fast a language model reads and writes, or an ONNX model runs",
+		Long: `Model measures a language model on random tokens: reading --prompt-tokens of them at once, then writing --decode-tokens one by one.
+An ONNX model is run on random numbers, at least --runs times and half a second, after runs that warm up.`,
+		Example: "  tessera bench model --model model.gguf --threads 1\n  tessera bench model --model model.onnx --shape x=1x3x640x640",
+		Args:    cli.NoArgs("a model's file follows --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prompt < 1 || decode < 0 || prompt > maxContext || decode > maxContext-prompt {
 				return cli.Usagef("--prompt-tokens %d, --decode-tokens %d: at least 1 and 0, and %d in all at most, are right", prompt, decode, maxContext)
+			}
+			if runs < 1 || runs > 1e6 {
+				return cli.Usagef("--runs %d: a number from 1 to 1000000 is right", runs)
+			}
+			if isONNX(f.Model) {
+				for _, flag := range []string{"prompt-tokens", "decode-tokens", "context", "cache-type", "cache"} {
+					if cmd.Flags().Changed(flag) {
+						return cli.Usagef("--%s: only language models have tokens, or a cache of them or of weights", flag)
+					}
+				}
+				return benchONNX(cmd, &f, shapes, runs)
+			}
+			switch {
+			case len(shapes) > 0:
+				return errNoShape
+			case cmd.Flags().Changed("runs"):
+				return cli.Usagef("--runs: a language model is measured by --prompt-tokens and --decode-tokens")
 			}
 			if f.context == 0 {
 				f.context = prompt + decode
@@ -207,9 +231,75 @@ func benchModelCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	f.AddProfile(cmd)
+	cmd.Flags().Lookup("model").Usage = "GGUF or ONNX file or folder of safetensors; without it the embedded language model"
 	cmd.Flags().IntVar(&prompt, "prompt-tokens", 512, "tokens that are read at once")
 	cmd.Flags().IntVar(&decode, "decode-tokens", 64, "tokens that are written one by one")
+	cmd.Flags().StringArrayVar(&shapes, "shape", nil, "of an ONNX input whose shape is open, `NAME=AxBxC` (may be repeated)")
+	cmd.Flags().IntVar(&runs, "runs", 11, "least number of runs of an ONNX model")
 	return cmd
+}
+
+// onnxResult is the JSON document of bench model for an ONNX model.
+type onnxResult struct {
+	Model   string             `json:"model"`
+	Threads int                `json:"threads"`
+	Backend string             `json:"backend"`
+	Runs    int                `json:"runs"`
+	Seconds map[string]float64 `json:"seconds"` // of a run: min, median
+	LoadMS  float64            `json:"load_ms"` // to the end of the first run
+	PeakRSS int64              `json:"peak_rss_bytes"`
+	Report  graph.Report       `json:"report"`
+}
+
+// benchONNX measures runs of an ONNX model on random numbers.
+func benchONNX(cmd *cobra.Command, f *llmFlags, shapes []string, runs int) error {
+	const least = 500 * time.Millisecond
+	given, err := shapesOf([]string{f.Model}, shapes)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	s, err := onnxSubject(cmd.Context(), &f.Options, given)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if s.note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "tessera:", s.note)
+	}
+	name, _, _ := strings.Cut(f.Backend, ":")
+	r := onnxResult{Model: filepath.Base(f.Model), Threads: f.Threads, Backend: name, LoadMS: time.Since(start).Seconds() * 1e3}
+	if r.Threads == 0 {
+		r.Threads = runtime.GOMAXPROCS(0)
+	}
+	run := s.works[0].run
+	for range 2 { // weights are packed and pages touched
+		if err := run(cmd.Context()); err != nil {
+			return err
+		}
+	}
+	var times []float64
+	for begun := time.Now(); len(times) < runs || time.Since(begun) < least; {
+		start := time.Now()
+		if err := run(cmd.Context()); err != nil {
+			return err
+		}
+		times = append(times, time.Since(start).Seconds())
+	}
+	r.Runs, r.PeakRSS, r.Report = len(times), peakRSS(), s.exe().Report()
+	r.Seconds = map[string]float64{"min": slices.Min(times), "median": median.Of(times)}
+	if err := writeProfile(&f.Options, s.exe(), cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	if f.JSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), r)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: median %.3g ms, best %.3g ms of %d runs; loaded and run once in %.0f ms, %s of memory\n",
+		r.Model, r.Backend, r.Threads, 1e3*r.Seconds["median"], 1e3*r.Seconds["min"], r.Runs, r.LoadMS, cli.FormatBytes(r.PeakRSS))
+	if line := offloaded(r.Report, "tessera inspect"); line != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), line+"; the times are this machine's")
+	}
+	return nil
 }
 
 // benchModel returns tokens a second of reading and writing, after a warm-up.

@@ -133,6 +133,26 @@ func TestInspectExplainsEveryNode(t *testing.T) {
 	}
 }
 
+// An ONNX model is measured too, for the shapes that are given.
+func TestBenchONNX(t *testing.T) {
+	digits := filepath.Join(shared.Root(), "models", "cnn", "digits.onnx")
+	doc := jsonOf(t, "bench", "model", "--model", digits, "--shape", "image=3x1x28x28", "--runs", "3", "--threads", "1", "--backend", "aie")
+	seconds := doc["seconds"].(map[string]any)
+	require.Positive(t, seconds["min"])
+	require.GreaterOrEqual(t, seconds["median"], seconds["min"])
+	require.GreaterOrEqual(t, doc["runs"], 3.)
+	require.Equal(t, "aie", doc["backend"])
+	require.EqualValues(t, 1, doc["threads"])
+	require.Positive(t, doc["load_ms"])
+	on := doc["report"].(map[string]any)["backends"].([]any)[0].(map[string]any)
+	require.EqualValues(t, 4*(doc["runs"].(float64)+3), on["products"], "the first run, two that warm up, and those that count")
+
+	out, stderr, err := call(t, "bench", "model", "--model", digits, "--runs", "1")
+	require.NoError(t, err)
+	require.Contains(t, stderr, "open dimensions are taken as 1 (image [1 1 28 28]); --shape image=AxBxC")
+	require.Regexp(t, `^digits\.onnx on cpu, \d+ threads: median [0-9.e-]+ ms, best [0-9.e-]+ ms of \d+ runs;`, out)
+}
+
 // What was measured before something fails is printed.
 func TestBenchSwapPrintsAsItGoes(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text.txt")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -45,6 +46,7 @@ type work struct {
 // subject is a model compiled in one way.
 type subject struct {
 	works []work
+	note  string // on what was assumed
 	exe   func() *graph.Executable
 	close func()
 }
@@ -82,7 +84,7 @@ the arena for activations and the least that liveness allows.`,
 			out := cmd.OutOrStdout()
 			for i, model := range models {
 				o.Model = model
-				rows, err := measurePasses(cmd.Context(), o, given, each, rounds, tokens)
+				rows, err := measurePasses(cmd.Context(), cmd.ErrOrStderr(), o, given, each, rounds, tokens)
 				if err != nil {
 					return fmt.Errorf("%s: %w", model, err)
 				}
@@ -150,7 +152,7 @@ func shapesOf(models, shapes []string) (map[string][]int, error) {
 const reopen = 5
 
 // measurePasses measures one model.
-func measurePasses(ctx context.Context, o cli.Options, shapes map[string][]int, each bool, rounds, tokens int) ([]passRow, error) {
+func measurePasses(ctx context.Context, remarks io.Writer, o cli.Options, shapes map[string][]int, each bool, rounds, tokens int) ([]passRow, error) {
 	name := "tolstoy-3m (embedded)"
 	if o.Model != "" {
 		name = filepath.Base(o.Model)
@@ -168,6 +170,9 @@ func measurePasses(ctx context.Context, o cli.Options, shapes map[string][]int, 
 		if each && p.Changes > 0 {
 			variants = append(variants, p.Name)
 		}
+	}
+	if base.note != "" {
+		fmt.Fprintf(remarks, "tessera: %s: %s\n", name, base.note)
 	}
 	memory := base.exe().Memory()
 	base.close()
@@ -363,6 +368,8 @@ func onnxSubject(ctx context.Context, o *cli.Options, given map[string][]int) (*
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	in := map[string]onnx.Value{}
+	var open []string
+	shapes := map[string][]int{}
 	for _, v := range session.Inputs() {
 		spec, err := inputSpec(v, given[v.Name])
 		if err != nil {
@@ -379,6 +386,9 @@ func onnxSubject(ctx context.Context, o *cli.Options, given map[string][]int) (*
 		}
 		t.SetFloats(numbers)
 		in[v.Name] = onnx.Of(t)
+		if shapes[v.Name] = spec.Shape(); given[v.Name] == nil && isOpen(v.Type) {
+			open = append(open, v.Name)
+		}
 	}
 	var out map[string]onnx.Value
 	run := func(ctx context.Context) (err error) {
@@ -402,5 +412,9 @@ func onnxSubject(ctx context.Context, o *cli.Options, given map[string][]int) (*
 		}
 		return all
 	}
-	return &subject{works: []work{{name: "run", run: run, values: values}}, exe: session.Executable, close: done}, nil
+	s := &subject{works: []work{{name: "run", run: run, values: values}}, exe: session.Executable, close: done}
+	if len(open) > 0 {
+		s.note = assumed(open, shapes)
+	}
+	return s, nil
 }

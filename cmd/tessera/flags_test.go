@@ -83,7 +83,7 @@ func flagCases(t *testing.T) map[string]flagCase {
 		"tune":     {args: []string{"--dry-run"}, wrong: both(wrongThreads, wrong{"knob": {"nonsense", "kc-max,nonsense"}, "runs": {"0", "-1", "1001"}, "margin": {"-0.1", "1"}}), any: []string{"output"}},
 		"bench gemm": {args: []string{"--size", "8x8x8"}, wrong: both(wrongThreads, wrong{"dtype": {"", "nonsense"}, "size": {"", "8", "8x8x8x8", "8x0x8", "8x8xK", "8x8x99999999"},
 			"runs": {"0", "-1"}, "seconds": {"-1", "3601"}})},
-		"bench model": {wrong: both(wrongLLM, wrong{"prompt-tokens": {"0", "-1", "99999999"}, "decode-tokens": {"-1", "99999999"}}), files: []string{"model", "trace"}, any: []string{"cache"}},
+		"bench model": {wrong: both(wrongLLM, wrong{"prompt-tokens": {"0", "-1", "99999999"}, "decode-tokens": {"-1", "99999999"}, "runs": {"0", "-1", "1000001"}, "shape": {"", "nonsense", "a=1"}}), files: []string{"model", "trace"}, any: []string{"cache"}},
 		"bench passes": {args: []string{"--model", digits, "--rounds", "1"}, wrong: both(wrongThreads, wrong{"shape": {"", "nonsense", "image", "image=", "image=x", "image=-1x1x28x28", "nonsense=1x1",
 			"image=1x1x28x28x99999999999"}, "rounds": {"0", "-1", "1000001"}, "tokens": {"0", "-1", "1048577"}}), files: []string{"model"}},
 		"bench swap": {args: []string{"--text", "main_test.go", "--images", "main_test.go", "--labels", "main_test.go"}, wrong: both(wrongThreads, wrong{"limit": {"-1"}, "context": {"-1", "1", "99999999"}, "backends": {"", "nonsense", "cpu,nonsense"}}),
@@ -186,6 +186,8 @@ func TestMeaninglessFlags(t *testing.T) {
 		{[]string{"inspect", "../../models/cnn/digits.onnx"}, []string{"--context=8", "--cache-type=f16", "--cache=x", "--model=other.onnx"}},
 		{[]string{"inspect"}, []string{"--shape=a=1"}},
 		{[]string{"bench", "passes"}, []string{"--shape=a=1"}},
+		{[]string{"bench", "model"}, []string{"--shape=a=1", "--runs=2"}},
+		{[]string{"bench", "model", "--model", "../../models/cnn/digits.onnx"}, []string{"--prompt-tokens=2", "--decode-tokens=2", "--context=8", "--cache-type=f16", "--cache=x", "--shape=a=1"}},
 		{[]string{"bench", "swap", "--text", "main_test.go"}, []string{"--labels=main_test.go"}},
 		{[]string{"bench", "swap"}, []string{"--images=main_test.go"}},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -106,7 +107,8 @@ func generateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Continue a text with a language model",
 		Example: `  tessera generate -p "The prince said"
-  tessera generate --model model.gguf -p "Once upon a time" -n 100 --temp 0 --json`,
+  tessera generate --model model.gguf -p "Once upon a time" -n 100 --temp 0 --json
+  tessera generate --model model.gguf -p - < prompt.txt`,
 		Args: cli.NoArgs("a text follows -p and a model's file --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sampling, err := s.options()
@@ -123,6 +125,13 @@ func generateCommand() *cobra.Command {
 				o.Overflow = llm.Shift
 			default:
 				return cli.Usagef("--overflow %s: stop or shift is right", overflow)
+			}
+			if prompt == "-" {
+				text, err := io.ReadAll(cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				prompt = strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 			}
 			m, err := f.open()
 			if err != nil {
@@ -174,7 +183,7 @@ func generateCommand() *cobra.Command {
 	f.add(cmd)
 	f.AddProfile(cmd)
 	s.add(cmd)
-	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue")
+	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue; - is that of standard input")
 	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most; 0 means until the model ends the text or the context is full")
 	cli.WordVar(cmd.Flags(), &overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")
 	return cmd

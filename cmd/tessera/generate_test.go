@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -50,5 +51,18 @@ func TestContextBeyondTraining(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, strings.Count(out, "\n"))
 		require.Equal(t, want, strings.Count(stderr, "was trained for 256 positions"), "--context %s: %s", context, stderr)
+	}
+}
+
+// A prompt may come from standard input; the newline at its end is the file's.
+func TestPromptOfStandardInput(t *testing.T) {
+	given := jsonOf(t, "generate", "-n", "3", "--temp", "0", "-p", "War and\npeace")
+	for _, text := range []string{"War and\npeace", "War and\npeace\n", "War and\npeace\r\n"} {
+		out, _, err := typed(t, text, "generate", "-n", "3", "--temp", "0", "-p", "-", "--json")
+		require.NoError(t, err)
+		var doc map[string]any
+		require.NoError(t, json.Unmarshal([]byte(out), &doc))
+		require.Equal(t, given["prompt_ids"], doc["prompt_ids"], "%q", text)
+		require.Equal(t, given["ids"], doc["ids"], "%q", text)
 	}
 }

@@ -386,11 +386,7 @@ func (in *inspection) print(w io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	if len(in.open) > 0 {
-		var shapes []string
-		for _, name := range in.open {
-			shapes = append(shapes, fmt.Sprintf("%s %v", name, in.Shapes[name]))
-		}
-		fmt.Fprintf(w, "open dimensions are taken as 1 (%s); --shape %s=AxBxC gives others\n", strings.Join(shapes, ", "), in.open[0])
+		fmt.Fprintln(w, assumed(in.open, in.Shapes))
 	}
 	in.printMemory(w)
 	if len(in.Passes) > 0 {
@@ -421,6 +417,15 @@ func (in *inspection) print(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// assumed says which shapes of inputs were not given.
+func assumed(open []string, shapes map[string][]int) string {
+	var list []string
+	for _, name := range open {
+		list = append(list, fmt.Sprintf("%s %v", name, shapes[name]))
+	}
+	return fmt.Sprintf("open dimensions are taken as 1 (%s); --shape %s=AxBxC gives others", strings.Join(list, ", "), open[0])
 }
 
 func (in *inspection) printMemory(w io.Writer) {
