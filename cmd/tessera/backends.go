@@ -15,9 +15,10 @@ import (
 func backendsCommand() *cobra.Command {
 	var o cli.Options
 	cmd := &cobra.Command{
-		Use:   "backends",
-		Short: "List the backends, their devices, number formats and options",
-		Args:  cli.NoArgs(""),
+		Use:     "backends",
+		Example: "  tessera backends --json",
+		Short:   "List the backends, their devices, number formats and options",
+		Args:    cli.NoArgs(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list := []backends.Description{}
 			for _, name := range backends.Names() {

@@ -60,8 +60,9 @@ func benchPassesCommand() *cobra.Command {
 		rounds, tokens int
 	)
 	cmd := &cobra.Command{
-		Use:   "passes",
-		Short: "Measure what the passes over the graph are worth, model by model",
+		Use:     "passes",
+		Example: "  tessera bench passes --model model.gguf --each",
+		Short:   "Measure what the passes over the graph are worth, model by model",
 		Long: `Passes runs each model with all passes over its graph and without them, in turn, and prints the ratio of the medians; with
 --each also without each pass alone. A language model reads --tokens tokens and then decodes 16, an encoder reads as many, an
 ONNX model runs once on random numbers. Results are compared: a language model's tokens, others' numbers. The last columns are

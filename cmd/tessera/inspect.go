@@ -109,9 +109,10 @@ func inspectCommand() *cobra.Command {
 		sizes  map[string]int
 	)
 	cmd := &cobra.Command{
-		Use:   "inspect [FILE]",
-		Short: "Show a model's tensors, the memory it needs, and where each node runs and why",
-		Args:  cli.CountArgs(0, 1, ""),
+		Use:     "inspect [FILE]",
+		Example: "  tessera inspect model.gguf\n  tessera inspect --backend xdna2 --at tokens=64,rows=1 model.gguf\n  tessera inspect --shape x=1x3x640x640 --passes model.onnx",
+		Short:   "Show a model's tensors, the memory it needs, and where each node runs and why",
+		Args:    cli.CountArgs(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if f.Model != "" && f.Model != args[0] {
@@ -164,7 +165,7 @@ func inspectCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&passes, "passes", false, "show what each pass over the graph did")
 	cmd.Flags().StringVar(&dot, "dot", "", "write the graph before and after the passes as `NAME`.before.dot and NAME.after.dot")
 	cmd.Flags().StringArrayVar(&inputs, "shape", nil, "of an ONNX input whose shape is open, `NAME=AxBxC` (may be repeated)")
-	cmd.Flags().StringToIntVar(&sizes, "at", nil, "also say which nodes run elsewhere for these symbolic sizes, `NAME=N[,...]`, for example tokens=64,rows=1; without it those of one token of a language model")
+	cmd.Flags().StringToIntVar(&sizes, "at", nil, "also say which nodes run elsewhere for these symbolic sizes, `NAME=N[,...]`; without it for one token of a language model")
 	cmd.Flags().Lookup("at").DefValue = "" // a map would print as []
 	return cmd
 }

@@ -18,8 +18,9 @@ func perplexityCommand() *cobra.Command {
 		file string
 	)
 	cmd := &cobra.Command{
-		Use:   "perplexity --file FILE",
-		Short: "Measure how well a language model predicts a text",
+		Use:     "perplexity --file FILE",
+		Example: "  tessera perplexity --file text.txt\n  tessera perplexity --model model.gguf --context 512 --file text.txt --json",
+		Short:   "Measure how well a language model predicts a text",
 		Long: `Perplexity splits the tokens of a text into windows of the context, evaluates each from an empty cache, and scores
 positions 1 to the end of each, the last partial one too. Lower is better.`,
 		Args: cli.NoArgs("a file of text follows --file and a model's --model"),

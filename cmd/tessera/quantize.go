@@ -20,9 +20,10 @@ func quantizeCommand() *cobra.Command {
 	var o gguf.QuantizeOptions
 	var common cli.Options
 	cmd := &cobra.Command{
-		Use:   "quantize IN.gguf OUT.gguf --type TYPE",
-		Short: "Store a model in fewer bits",
-		Args:  cli.CountArgs(2, 2, "the model or the file to write is"),
+		Use:     "quantize IN.gguf OUT.gguf --type TYPE",
+		Example: "  tessera quantize model-f16.gguf model.gguf --type q4_k_m",
+		Short:   "Store a model in fewer bits",
+		Args:    cli.CountArgs(2, 2, "the model or the file to write is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Type == "" {
 				return cli.Usagef("--type is missing: one of %s", strings.Join(gguf.Recipes(), ", "))

@@ -83,9 +83,10 @@ func runCommand() *cobra.Command {
 		folder string
 	)
 	cmd := &cobra.Command{
-		Use:   "run --model F.onnx --input NAME=FILE.npy... --output DIR",
-		Short: "Run an ONNX model once, inputs and outputs as NumPy files",
-		Args:  cli.NoArgs("a model's file follows --model"),
+		Use:     "run --model F.onnx --input NAME=FILE.npy... --output DIR",
+		Example: "  tessera run --model model.onnx --input x=x.npy --output out",
+		Short:   "Run an ONNX model once, inputs and outputs as NumPy files",
+		Args:    cli.NoArgs("a model's file follows --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Model == "" || folder == "" {
 				return cli.Usagef("--model FILE and --output DIR are needed")

@@ -42,8 +42,9 @@ func benchSwapCommand() *cobra.Command {
 		limit, context       int
 	)
 	cmd := &cobra.Command{
-		Use:   "swap",
-		Short: "Run models on every backend and print what changes, as a table",
+		Use:     "swap",
+		Example: "  tessera bench swap --text text.txt --backends cpu,xdna2\n  tessera bench swap --text text.txt --limit 20000 --backends cpu --backends xdna2:rows=1,precision=int8",
+		Short:   "Run models on every backend and print what changes, as a table",
 		Long: `Swap runs the embedded models, and those of --model, on each backend: a language model reads --text (perplexity), a
 classifier reads --images and is right or not by --labels, an encoder makes a vector of each of the first lines of --text, which
 is compared with the CPU's by the cosine. The table says how well results agree, which share of the products ran on the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,31 @@ func TestHelpReadsWell(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, help, path)
 		require.NotContains(t, help, "(default [])", path)
+	}
+}
+
+// Every sub-command shows how it is called, by lines that it would take, and its help fits wide terminals.
+func TestHelpHasExamples(t *testing.T) {
+	word := regexp.MustCompile(`"[^"]*"|\S+`)
+	for path, cmd := range leaves(newRoot()) {
+		require.NotEmpty(t, cmd.Example, path)
+		for _, line := range strings.Split(cmd.Example, "\n") {
+			line, _, _ = strings.Cut(line, " < ")
+			rest, ok := strings.CutPrefix(line, "  tessera "+path)
+			require.True(t, ok, "%s: %q", path, line)
+			var args []string
+			for _, w := range word.FindAllString(rest, -1) {
+				args = append(args, strings.Trim(w, `"`))
+			}
+			fresh := leaves(newRoot())[path]
+			require.NoError(t, fresh.ParseFlags(args), line)
+			require.NoError(t, fresh.ValidateArgs(fresh.Flags().Args()), line)
+		}
+		help, _, err := call(t, append([]string{"help"}, strings.Fields(path)...)...)
+		require.NoError(t, err)
+		for _, line := range strings.Split(help, "\n") {
+			require.LessOrEqual(t, len(line), 200, "%s: %s", path, line)
+		}
 	}
 }
 

@@ -47,9 +47,10 @@ func planCommand() *cobra.Command {
 	var f flags
 	var svg string
 	cmd := &cobra.Command{
-		Use:   "plan --size MxNxK",
-		Short: "Find grid and blocking for a product and say why",
-		Args:  cli.NoArgs("a size follows --size"),
+		Use:     "plan --size MxNxK",
+		Example: "  tessera aie plan --size 512x768x1000 --dtype int16 --svg plan.svg",
+		Short:   "Find grid and blocking for a product and say why",
+		Args:    cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, plans, err := f.plans()
 			if err != nil {

@@ -56,8 +56,9 @@ func predictCommand() *cobra.Command {
 	var emulate bool
 	var kernel string
 	cmd := &cobra.Command{
-		Use:   "predict --size MxNxK",
-		Short: "Predict the time of a product, and what bounds it",
+		Use:     "predict --size MxNxK",
+		Example: "  tessera aie predict --size 65536x4096x4096 --dtype int8 --out s8\n  tessera aie predict --kernel 16x4 --kc 256",
+		Short:   "Predict the time of a product, and what bounds it",
 		Long: `Predict gives the closed-form model's time of a product and, for products that are not too large, that of the emulated array's clock, with
 every limit: what the product asks of it and what it gives. Everything is predicted; no board is used.
 

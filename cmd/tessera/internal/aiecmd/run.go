@@ -64,8 +64,9 @@ type runFlags struct {
 func runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run --size MxNxK",
-		Short: "Run one product on the emulated array and check it",
+		Use:     "run --size MxNxK",
+		Example: "  tessera aie run --size 512x768x1000 --dtype int16 --registers program.txt",
+		Short:   "Run one product on the emulated array and check it",
 		Long: `Run multiplies random matrices on the emulated array, by the descriptors and register writes of its plan, and checks the result: integers
 against exact sums, fp32 against the same order of sums, bit for bit. Times of the array are simulated; wall_seconds is the emulation alone. With
 --mode fast the CPU's kernels compute the same bits. --registers writes the ordered list of register writes to a file.`,

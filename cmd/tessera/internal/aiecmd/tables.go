@@ -35,8 +35,9 @@ const arrayTOPS = "array TOPS"
 func tablesCommand() *cobra.Command {
 	var json bool
 	cmd := &cobra.Command{
-		Use:   "tables",
-		Short: "Every published figure beside ours",
+		Use:     "tables",
+		Example: "  tessera aie tables",
+		Short:   "Every published figure beside ours",
 		Long: `Tables prints every published figure for the VC1902 that this project knows, beside what the model and the emulated clock give. The seed's are
 for one tile and this design; those of other works are for other designs on the same device and say what the hardware has reached. TOPS count the
 limit of DDR, as the analytic figure of predict does; array TOPS leave it out, on both sides.`,

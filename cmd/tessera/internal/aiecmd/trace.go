@@ -15,9 +15,10 @@ func traceCommand() *cobra.Command {
 	var f flags
 	var output string
 	cmd := &cobra.Command{
-		Use:   "trace --size MxNxK -o FILE",
-		Short: "Write the timeline of a product: Chrome trace format (Perfetto opens it), or SVG",
-		Args:  cli.NoArgs("a size follows --size"),
+		Use:     "trace --size MxNxK -o FILE",
+		Example: "  tessera aie trace --size 128x128x128 -o timeline.json",
+		Short:   "Write the timeline of a product: Chrome trace format (Perfetto opens it), or SVG",
+		Args:    cli.NoArgs("a size follows --size"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
 				return cli.Usagef("--output is missing: the name of a .json or .svg file is right")

@@ -154,7 +154,7 @@ func (o *Options) AddModel(cmd *cobra.Command, what string) {
 	o.AddBackend(cmd)
 	f.BoolVar(&o.Strict, "strict", false, "a product that the backend refuses is an error, not a fallback to the CPU")
 	f.StringVar(&o.MaxMemory, "max-memory", "", "refuse to start if more memory is needed (for example 512MiB)")
-	f.StringSliceVar(&o.NoPasses, "disable-pass", nil, "passes over the graph that are left out: "+strings.Join(graph.PassNames(), ", ")+", or all")
+	f.StringSliceVar(&o.NoPasses, "disable-pass", nil, "passes over the graph that are left out, or all; tessera inspect --passes lists them")
 }
 
 // AddProfile adds --profile and --trace, of a sub-command that runs a model.
@@ -167,7 +167,7 @@ func (o *Options) AddProfile(cmd *cobra.Command) {
 // AddBackend adds --backend, --precision, --mode, --threads and --json.
 func (o *Options) AddBackend(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.Backend, "backend", "cpu", "what runs the products: "+strings.Join(backends.Names(), ", ")+"; `NAME[:key=value,...]`")
+	f.StringVar(&o.Backend, "backend", "cpu", "what runs the products: "+strings.Join(backends.Names(), ", ")+", with options as `NAME[:key=value,...]`; tessera backends lists them")
 	WordVar(f, &o.Precision, "precision", "", "number format of the products on an accelerator: bf16, int8, bfp16 (xdna2); int16, int8, fp32 (aie)")
 	WordVar(f, &o.Mode, "mode", "", "how a simulated accelerator computes: fast or emulate")
 	o.AddThreads(cmd)

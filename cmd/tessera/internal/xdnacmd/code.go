@@ -33,8 +33,9 @@ func encodeCommand() *cobra.Command {
 	var output, dialect string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "encode FILE",
-		Short: "Turn the text form of control code into its words",
+		Use:     "encode FILE",
+		Example: "  tessera xdna encode code.txt -o code.bin",
+		Short:   "Turn the text form of control code into its words",
 		Long: `Turn the text form of control code, as decode prints it, into the little-endian words that the NPU's command processor reads.
 FILE - is standard input. Without --output the words go to standard output.`,
 		Args: cli.CountArgs(1, 1, "the file is"),
@@ -88,8 +89,9 @@ func decodeCommand() *cobra.Command {
 	var output string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "decode FILE",
-		Short: "Print control code as text, one operation a line, with what it does",
+		Use:     "decode FILE",
+		Example: "  tessera xdna decode code.bin",
+		Short:   "Print control code as text, one operation a line, with what it does",
 		Long: `Print control code (either binary dialect, as words of a file) as text that encode reads back to the same operations.
 Comments say which register of which tile an operation touches. FILE - is standard input.`,
 		Args: cli.CountArgs(1, 1, "the file is"),

@@ -29,8 +29,9 @@ type planFlags struct {
 func planCommand() *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan --device D --dtype T",
-		Short: "Search the tile that runs a type pair fastest",
+		Use:     "plan --device D --dtype T",
+		Example: "  tessera xdna plan --device xdna2 --dtype bf16-bf16\n  tessera xdna plan --design best --sizes 512x1024x1024,512x4096x1024",
+		Short:   "Search the tile that runs a type pair fastest",
 		Long: `Plan runs the paper's search (arXiv 2512.13282): k_ct falls step by step, m_ct n_ct is as large as L1 allows, until the predicted
 rate falls. With --design best it also considers A in bands, B resident in the MemTiles and bfp16 weights. With --sizes it chooses for a
 program's products, in order, and says whether a second configuration pays. All rates are predicted; --emulate measures with the

@@ -30,8 +30,9 @@ type plotFlags struct {
 func plotCommand() *cobra.Command {
 	var f plotFlags
 	cmd := &cobra.Command{
-		Use:   "plot [--kind roofline|kmt|beyond] --device D --dtype T -o FILE",
-		Short: "Draw rooflines and sweeps as SVG or PNG",
+		Use:     "plot [--kind roofline|kmt|beyond] --device D --dtype T -o FILE",
+		Example: "  tessera xdna plot --device xdna2 --dtype int8-int16 -o roofline.svg",
+		Short:   "Draw rooflines and sweeps as SVG or PNG",
 		Long: `Plot draws what the paper's figures show, from predictions:
 
   roofline  rate over arithmetic intensity for 420 multiples of the design's native size up to 8K, for both layouts of B

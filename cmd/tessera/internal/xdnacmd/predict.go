@@ -26,8 +26,9 @@ type predictFlags struct {
 func predictCommand() *cobra.Command {
 	var f predictFlags
 	cmd := &cobra.Command{
-		Use:   "predict --device D --dtype T --size MxNxK",
-		Short: "Predict the time of one product, by the model and by the emulator",
+		Use:     "predict --device D --dtype T --size MxNxK",
+		Example: "  tessera xdna predict --device xdna2 --dtype int8-int16 --size 4096x4480x4320",
+		Short:   "Predict the time of one product, by the model and by the emulator",
 		Long: `Predict says how long one product takes on a design: by the analytic model, and by the emulator's simulated time (the control
 code runs, without data), with what the cores waited for. Where the paper has published this product, its figure stands beside.`,
 		Args: cli.NoArgs("a size follows --size"),

@@ -60,8 +60,9 @@ type runResult struct {
 func runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run --device D --dtype T --size MxNxK",
-		Short: "Run one product on the emulated array and check it",
+		Use:     "run --device D --dtype T --size MxNxK",
+		Example: "  tessera xdna run --device xdna --dtype int8-int32 --size 512x768x1000",
+		Short:   "Run one product on the emulated array and check it",
 		Long: `Run multiplies random matrices on the emulated array, from real control code, and checks the result against
 the definition of the kernel, element by element. Times of the array are simulated; wall_seconds is the emulation alone.
 With --mode fast the CPU computes the same bits without the array.`,

@@ -20,8 +20,9 @@ type tablesFlags struct{ analytic, fits, beyond, markdown, json bool }
 func tablesCommand() *cobra.Command {
 	var f tablesFlags
 	cmd := &cobra.Command{
-		Use:   "tables",
-		Short: "Print every published figure beside the model and the emulator",
+		Use:     "tables",
+		Example: "  tessera xdna tables --analytic\n  tessera xdna tables --beyond --markdown",
+		Short:   "Print every published figure beside the model and the emulator",
 		Long: `Tables prints the figures that arXiv 2512.13282 measured on silicon beside the analytic model's prediction and the emulator's simulated
 time, with the error of each, and whether the point was used to fit a parameter. --fits lists the parameters, --beyond the designs that the
 planner expects to be faster than the published ones (predicted, not measured on silicon).`,

@@ -31,8 +31,9 @@ type traceFlags struct {
 func traceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
-		Use:   "trace --device D --dtype T --size MxNxK -o FILE",
-		Short: "Write the emulated timeline of one product",
+		Use:     "trace --device D --dtype T --size MxNxK -o FILE",
+		Example: "  tessera xdna trace --size 1024x1024x1024 -o timeline.json",
+		Short:   "Write the emulated timeline of one product",
 		Long: `Trace emulates one product and writes when each DMA channel, core and the controller did what: as a Chrome trace (FILE.json, which
 Perfetto opens), or as one page of the steady state (FILE.svg or FILE.png). It also says what the cores waited for. Times are simulated.`,
 		Args: cli.NoArgs("a size follows --size"),
