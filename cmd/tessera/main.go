@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/internal/knob"
@@ -40,8 +41,14 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	if strings.HasPrefix(err.Error(), "unknown command") {
-		err = &cli.UsageError{Err: err}
+	var name, path string
+	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q for %q", &name, &path); n == 2 {
+		group, _, _ := root.Find(strings.Fields(path)[1:])
+		var names []string
+		for _, c := range group.Commands() {
+			names = append(names, c.Name())
+		}
+		err = cli.Usagef("%w%s", err, meant(name, names, ""))
 	}
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted")
@@ -51,6 +58,30 @@ func run(ctx context.Context, args []string) int {
 		fmt.Fprintln(root.ErrOrStderr(), strings.TrimRight("see: tessera help "+strings.Join(commandPath(root, args), " "), " "))
 	}
 	return cli.ExitCode(err)
+}
+
+// meant says which of some names is near one that is none of them.
+func meant(name string, names []string, dashes string) string {
+	near := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, n := range names {
+		near.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	}
+	list := near.SuggestionsFor(name)
+	if len(list) == 0 {
+		return ""
+	}
+	return "; " + dashes + strings.Join(list, " or "+dashes) + " may be meant"
+}
+
+// flagError makes wrong usage of a flag that there is not, or whose value is none.
+func flagError(cmd *cobra.Command, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !unknown {
+		return &cli.UsageError{Err: err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return cli.Usagef("%w%s", err, meant(name, names, "--"))
 }
 
 // warnStrays says which variables of the environment are set as if they were for this program, and are not.
@@ -122,8 +153,10 @@ func newRoot() *cobra.Command {
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		// What may be meant is said on the line of the error.
+		DisableSuggestions: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &cli.UsageError{Err: err} })
+	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(commands()...)
 	root.InitDefaultHelpCmd()

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -71,6 +74,33 @@ func TestHelpReadsWell(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, help, path)
 		require.NotContains(t, help, "(default [])", path)
+	}
+}
+
+// A name that is nearly right brings the right one, on one line.
+func TestWhatMayBeMeant(t *testing.T) {
+	for _, c := range []struct{ typed, want string }{
+		{"quantise a b", `tessera: unknown command "quantise" for "tessera"; quantize may be meant`},
+		{"bench gem", `tessera: unknown command "gem" for "tessera bench"; gemm may be meant`},
+		{"xdna plann", `tessera: unknown command "plann" for "tessera xdna"; plan may be meant`},
+		{"aie zebra", `tessera: unknown command "zebra" for "tessera aie"`},
+		{"generate --promt a", "tessera: unknown flag: --promt; --prompt may be meant"},
+		{"embed a --normalise", "tessera: unknown flag: --normalise; --normalize may be meant"},
+		{"generate --zebra", "tessera: unknown flag: --zebra"},
+	} {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		stderr := os.Stderr
+		os.Stderr = w
+		code := run(context.Background(), strings.Fields(c.typed))
+		os.Stderr = stderr
+		require.NoError(t, w.Close())
+		said, err := io.ReadAll(r)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		require.Equal(t, 2, code, c.typed)
+		first, _, _ := strings.Cut(string(said), "\n")
+		require.Equal(t, c.want, first)
 	}
 }
 
