@@ -52,25 +52,50 @@ func (f *file) tile256(k element, h int) {
 	f.p("\tADDQ (SI), AX")
 	f.p("\tADDQ $8, SI")
 	f.p("\tMOVQ %d(DI), CX", oK)
-	f.p("step:")
-	for v := 0; v < nv; v++ {
-		f.p("\tVMOVUPS %d(BX), %s", v*32, breg(v))
-	}
-	free, t := areg, ""
-	if k == words16 {
-		free, t = areg[:1], areg[1]
-	}
-	for i := 0; i < h; i++ {
-		a := free[i%len(free)]
-		f.p("\tVBROADCASTSS %s, %s", rowAddr("AX", i), a)
+	step := func(at int) {
 		for v := 0; v < nv; v++ {
-			f.mulAdd(k, breg(v), a, acc(i, v), t)
+			f.p("\tVMOVUPS %d(BX), %s", (at*nv+v)*32, breg(v))
+		}
+		for i := 0; i < h; i++ {
+			a, addr := areg[i%len(areg)], rowAddr("AX", i)
+			if k == words16 {
+				a = areg[0]
+			}
+			if at > 0 {
+				addr = fmt.Sprintf("%d%s", 4*at, addr)
+			}
+			f.p("\tVBROADCASTSS %s, %s", addr, a)
+			if k == words16 { // both products before the sums: the second may take the place of the pixel
+				products := [nv]string{areg[1], a}
+				for v, t := range products {
+					f.p("\tVPMADDWD %s, %s, %s", breg(v), a, t)
+				}
+				for v, t := range products {
+					f.p("\tVPADDD %s, %s, %s", t, acc(i, v), acc(i, v))
+				}
+				continue
+			}
+			for v := 0; v < nv; v++ {
+				f.mulAdd(k, breg(v), a, acc(i, v), "")
+			}
 		}
 	}
-	f.p("\tADDQ $4, AX")
+	f.p("\tSUBQ $2, CX")
+	f.p("\tJLT odd")
+	f.p("\tPCALIGN $64")
+	f.p("pair:")
+	step(0)
+	step(1)
+	f.p("\tADDQ $8, AX")
+	f.p("\tADDQ $128, BX")
+	f.p("\tSUBQ $2, CX")
+	f.p("\tJGE pair")
+	f.p("odd:")
+	f.p("\tADDQ $2, CX")
+	f.p("\tJEQ next")
+	step(0)
 	f.p("\tADDQ $64, BX")
-	f.p("\tDECQ CX")
-	f.p("\tJNE step")
+	f.p("next:")
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")
 	f.sums(k, h, nv, 32, acc, breg)
