@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		t.Skip("links all examples")
 	}
 	dir := t.TempDir()
-	names := []string{"classify", "faces", "filetype", "ocr", "sentences"}
+	names := []string{"classify", "faces", "filetype", "ocr", "sentences"} // generate, onnx and train-mnist need none
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	for _, name := range names {
 		args = append(args, "./"+name)
