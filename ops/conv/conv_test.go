@@ -295,6 +295,9 @@ func TestImpossibleAttributes(t *testing.T) {
 	for _, n := range []int{math.MaxInt, math.MinInt, math.MinInt + 1, math.MaxInt - 10} {
 		for _, op := range []Transposed{{Window: Window{Before: [3]int{n}}}, {Window: Window{After: [3]int{n}}}, {OutPad: [3]int{n}},
 			{OutPad: [3]int{math.MaxInt}, Window: Window{Before: [3]int{n}}}} {
+			if math.MaxInt == math.MaxInt32 && op.OutPad[0] > 0 && op.Before[0] > 0 { // on 32 bits the two leave some elements
+				continue
+			}
 			_, err := op.Infer([]tensor.Spec{x, w})
 			require.Error(t, err, "%+v", op)
 		}

@@ -76,7 +76,10 @@ func (c Transposed) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conv_transposed: %w", err)
 	}
-	m := w.Dims[1] * g
+	m, ok := mem.Mul(w.Dims[1], g)
+	if !ok {
+		return nil, fmt.Errorf("conv_transposed: filter %v in %d groups: %w", w, g, mem.ErrOverflow)
+	}
 	return checkOperands(c.Name(), c.Epilogue, in, d, c.Layout.Dims(x.Dims[0], m, spatial), m)
 }
 

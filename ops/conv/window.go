@@ -92,15 +92,23 @@ func (w Window) Out(i, in, k int, ceil bool) (int, error) {
 	if !ok || int64(reach) > math.MaxInt32*1024 || w.Before[i] > math.MaxInt32 || w.After[i] > math.MaxInt32 || w.Before[i] < -in || w.After[i] < -in {
 		return 0, fmt.Errorf("dimension %d: kernel %d, dilation %d, padding %d and %d are out of range", i, k, d, w.Before[i], w.After[i])
 	}
-	room := in + w.Before[i] + w.After[i] - reach - 1
+	if int64(in) > math.MaxInt64-2*math.MaxInt32 {
+		return 0, fmt.Errorf("dimension %d: %w", i, mem.ErrOverflow)
+	}
+	front := int64(in) + int64(w.Before[i])
+	room := front + int64(w.After[i]) - int64(reach) - 1
 	if room < 0 {
-		return 0, fmt.Errorf("dimension %d: %d elements padded by %d and %d are fewer than the window of %d", i, in, w.Before[i], w.After[i], reach+1)
+		return 0, fmt.Errorf("dimension %d: %d elements padded by %d and %d are fewer than the window of %d", i, in, w.Before[i], w.After[i], int64(reach)+1)
 	}
-	n := room/s + 1
-	if ceil && room%s != 0 && n*s < in+w.Before[i] {
-		n++
+	last := room - room%int64(s) // where the last window starts
+	if ceil && last < room && int64(s) < front-last {
+		last += int64(s)
 	}
-	return n, nil
+	n := last/int64(s) + 1
+	if last > math.MaxInt-int64(reach) || n > math.MaxInt { // places of taps are ints
+		return 0, fmt.Errorf("dimension %d: %w", i, mem.ErrOverflow)
+	}
+	return int(n), nil
 }
 
 // Same sets the padding of dimension i so that the output has ceil(in / stride) elements; the odd element of padding goes to the
