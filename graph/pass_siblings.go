@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// siblingBytes bounds the weights that are joined: joined weights are a copy, and what joining saves (reading and converting the input once, a call, a
-	// dispatch of an accelerator) is lost in products of large ones.
-	siblingBytes = 1 << 20
+	// siblingBytes bounds the weights that are joined: joined weights are a copy, which takes memory and time at the start and is not kept in a file of packed
+	// weights, and what joining saves (reading and converting the input once, a call, a dispatch of an accelerator) is lost in products of large ones.
+	siblingBytes = 256 << 10
 	// maxSiblings bounds the products that are joined.
 	maxSiblings = 4
 )
