@@ -56,7 +56,8 @@ func (c Transposed) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		if k < 1 || c.Stride[i] < 0 || c.Dilation[i] < 0 || c.OutPad[i] < 0 || n < 1 || s > 1<<30 || d > 1<<30 || k > 1<<30 || n > 1<<30 {
 			return nil, fmt.Errorf("conv_transposed: dimension %d: %d elements, kernel %d, stride %d, dilation %d, output padding %d", i, n, k, s, d, c.OutPad[i])
 		}
-		if c.Before[i] > math.MaxInt32 || c.After[i] > math.MaxInt32 || c.Before[i] < -math.MaxInt32 || c.After[i] < -math.MaxInt32 {
+		const most = 1 << 61 // with which no sum below overflows
+		if before, after := int64(c.Before[i]), int64(c.After[i]); before > most || after > most || before < -most || after < -most {
 			return nil, fmt.Errorf("conv_transposed: dimension %d: padding %d and %d are out of range", i, c.Before[i], c.After[i])
 		}
 		full := int64(n-1)*int64(s) + int64(k-1)*int64(d) + 1 // below 2^62, whatever the sizes
