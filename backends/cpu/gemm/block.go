@@ -16,6 +16,7 @@ type blocking struct {
 	nc int // panels in a block
 
 	unit int // panels that one call of a kernel takes together, which stay in one block
+	am   int // by panels: strips of a block of A, of which there may be several in a block of C
 }
 
 // maxChunk bounds the steps of a chunk that block returns.
@@ -50,7 +51,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		if h < len(k.wideP) {
 			wide = max(k.wideP[h], 1)
 		}
-		return blocking{kc, 1, passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), wide}
+		return blocking{kc: kc, mc: 1, nc: passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), unit: wide}
 	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
 	unit := 1
@@ -61,13 +62,13 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), most, panels)
 	if workers > 1 {
 		mc, nc := share(strips, panels, strips, nc, most, workers, kn.jobsPerWorker)
-		return blocking{kc, mc, roundUp(nc, unit), unit}
+		return blocking{kc: kc, mc: mc, nc: roundUp(nc, unit), unit: unit}
 	}
 	// Equal blocks instead of full ones and a rest.
 	nc = roundUp(ceilDiv(panels, ceilDiv(panels, nc)), unit)
 	mc := min(max(most/nc, 1), strips)
 	mc = ceilDiv(strips, ceilDiv(strips, mc))
-	return blocking{kc, mc, nc, unit}
+	return blocking{kc: kc, mc: mc, nc: nc, unit: unit}
 }
 
 // evenChunk divides steps into equal chunks of about kc steps, or takes them all where few would be left over.

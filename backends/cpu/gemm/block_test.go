@@ -93,10 +93,13 @@ func TestBlockByPanel(t *testing.T) {
 						bl := blockByPanel(&in, &kn, k, 6, strips, steps, 50, workers, false)
 						require.True(t, bl.kc >= 1 && bl.mc >= 1 && bl.mc <= strips && bl.nc >= 1 && bl.nc <= 50, "%+v", bl)
 						require.LessOrEqual(t, bl.kc, maxChunk(&kn))
-						if bl.mc > 1 {
-							require.LessOrEqual(t, bl.mc*6*4*bl.kc, in.L2/100*percent, "%+v", bl)
+						if bl.am > 1 {
+							require.LessOrEqual(t, bl.am*6*4*bl.kc, in.L2/100*percent, "%+v", bl)
 						}
-						require.LessOrEqual(t, bl.mc*6*rowPitch(bl.kc*4), aBlockBytes(&in, &kn, 6), "%+v", bl)
+						require.LessOrEqual(t, min(bl.am, bl.mc)*6*rowPitch(bl.kc*4), aBlockBytes(&in, &kn, 6), "%+v", bl)
+						if bl.am < strips && bl.nc > 1 {
+							require.LessOrEqual(t, bl.nc*16*4*bl.kc, kn.chunkBytes(&in), "%+v", bl)
+						}
 					}
 				}
 			}
@@ -112,7 +115,7 @@ func TestBlockByPanelOnce(t *testing.T) {
 	in := cpuinfo.Info{L1D: 32 << 10, L2: 512 << 10}
 	for _, c := range []struct{ rows, steps, kc int }{{60, 4096, 1024}, {126, 4096, 512}, {240, 4096, 256}, {126, 500, 500}, {6000, 4096, 128}} {
 		bl := blockByPanel(&in, base, k, 6, c.rows/6, c.steps, 50, 1, true)
-		require.Equal(t, blocking{kc: c.kc, mc: c.rows / 6, nc: 50, unit: 1}, bl, "%+v", c)
+		require.Equal(t, blocking{kc: c.kc, mc: c.rows / 6, nc: 50, unit: 1, am: c.rows / 6}, bl, "%+v", c)
 	}
 	require.Equal(t, 2*base.kcMax, blockByPanel(&in, base, k, 6, 400, 2048, 50, 1, false).kc)
 	if avx2 := find(cpuinfo.AVX2, aF32, format{F32, 0, 1}); avx2 == nil || avx2.rowsDown == nil {
@@ -129,8 +132,8 @@ func TestBlockByPanelOnce(t *testing.T) {
 					require.NoError(t, p.set(&x, &Options{Threads: 1}, cpuinfo.AVX2, &kn, false))
 					require.False(t, p.lay(&in).bad)
 					if p.byPanel && p.copyA {
-						bl := blockByPanel(&in, &kn, p.kern, p.height, ceilDiv(p.m, p.height), p.k, ceilDiv(p.n, 16), 1, p.localB)
-						require.LessOrEqual(t, min(bl.mc*p.height, p.m)*rowPitch(bl.kc*4), p.stripBytes, "%d rows, %d steps, %+v", m, depth, bl)
+						bl := blockByPanel(&in, &kn, p.kern, p.height, ceilDiv(p.m, p.height), p.k, ceilDiv(p.n, 16), 1, p.once)
+						require.LessOrEqual(t, min(bl.am*p.height, p.m)*rowPitch(bl.kc*4), p.stripBytes, "%d rows, %d steps, %+v", m, depth, bl)
 					}
 				}
 			}

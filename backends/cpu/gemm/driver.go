@@ -45,7 +45,9 @@ type product struct {
 
 	packA, packB, packTail bool
 	byPanel, copyA         bool // panels stay in L1 and strips pass by; blocks of A are copied
+	once                   bool // all strips are one block of A, which meets each chunk of B once
 	localA, localB         bool // workers copy strips of A, or pack panels of B, just before they use them
+	packRows               bool // strips pack the rows of the panel that follows
 	axpy                   bool // one row against a row-major B
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
@@ -68,6 +70,7 @@ type worker struct {
 	inner innerStrips
 	block innerBlock
 	packs [2]int // copies of strips of A and of chunks of B
+	hold  [2*holdBytes + 192]byte
 	_     [256 - unsafe.Sizeof(kargs{})]byte
 }
 
@@ -208,6 +211,9 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 			share += kn.cPercent
 		}
 		p.widenBytes = chunkSumBytes + roundUp(max(in.L2/100*share, chunk*kern.a.lane()*nr)+4*nr, 64)
+		if p.byPanel {
+			p.widenBytes = max(p.widenBytes, chunkSumBytes+roundUp(max(kn.chunkBytes(in), 2*chunk*kern.b.step()), 64))
+		}
 	}
 	if p.scratch {
 		p.privateStep = scratchBytes(in, kn, kern)
@@ -312,7 +318,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	p.bl = block(in, p.kn, p.kern, p.tallest(), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
 		p.localA || p.localB || p.widen)
 	if p.byPanel {
-		p.bl = blockByPanel(in, p.kn, p.kern, min(p.low+1, p.height), p.strips, p.kp, p.panels, workers, p.localB)
+		p.bl = blockByPanel(in, p.kn, p.kern, min(p.low+1, p.height), p.strips, p.kp, p.panels, workers, p.once)
 	} else if p.localB {
 		// Every block packs its chunks of B, so blocks are as high as C allows, and workers share columns.
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
@@ -437,7 +443,7 @@ func (p *product) wantPackedA(in *cpuinfo.Info) bool {
 	}
 	// The three gates of a column-major A: each step a new page, more of them than stay cached, and enough reuse.
 	pitch := p.a.ColStride * 4
-	return pitch >= p.kn.aPackStride && pitch > p.kn.aPackSpan/min(p.k, p.kn.kcMax) && ceilDiv(p.n, p.kern.b.nr) >= p.kn.aPackPanels
+	return pitch >= p.kn.aPackStride && pitch > p.kn.spanA(in)/min(p.k, p.kn.kcMax) && ceilDiv(p.n, p.kern.b.nr) >= p.kn.aPackPanels
 }
 
 // Do runs one item of the packing phase or one block of the computing phase.

@@ -57,11 +57,26 @@ type kargs struct {
 	// Paced kernels compute a run of tiles of which each has A and C a step further on, as the panels of B that others go through: along the
 	// panels, or, with bps 0, down the strips of one panel, all of full width. They also fetch the tile of C that follows.
 	nextC     int // bytes from the last tile of C of the run to what is computed after it
-	aheadLine int // bytes that ahead moves on in each step, up to 64
+	aheadLine int // bytes that ahead moves on in each step, up to 64; in kernels that go down a panel, in each eight steps
 	nextAStep int // bytes that nextA moves on from tile to tile
 	aStep     int
 	cStep     int
+
+	// Kernels that go down a panel may pack another one meanwhile, from rows bks bytes apart: in each tile a row every eight steps. They move
+	// both addresses, which may end behind what they are of.
+	packTo   uintptr
+	packFrom uintptr
+
+	// The same kernels, when they start from C, hold the sums of a tile in hold, holdBytes, and move them to C, at heldC, while they compute the
+	// next one, which would wait otherwise: where rows of C are a multiple of 4 KiB apart, loads of C below look as if they read what is being
+	// stored. Between calls nothing is held.
+	hold  unsafe.Pointer
+	heldC uintptr
+	tileC uintptr // the next tile: it is asked for early, into L2, and again shortly before, since in L1 its lines may push each other out
 }
+
+// holdBytes is the size of the sums of the highest tile of kernels that hold them.
+const holdBytes = 6 * 16 * 4
 
 // stepRows returns how many rows a packed strip of h rows takes in each step: whole vectors of the transposition, except for
 // the lowest strips, which would be mostly padding.
@@ -115,8 +130,10 @@ type kernel struct {
 	rows       []func(*kargs) // nil, or by height: like full, but B must be packed and the steps of a row of A side by side
 	// nil, or fast and rows for the strips of one panel, which stays in L1; fast and rows then are paced.
 	fastDown, rowsDown []func(*kargs)
-	wide               []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
-	wideP              []int
+	// as those, packing another panel from packFrom, in rows bks bytes apart, to packTo: in each tile a row every eight steps
+	fastDownPack, rowsDownPack []func(*kargs)
+	wide                       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
+	wideP                      []int
 
 	exactB bool // no function reads more than tail columns of the last panel of B
 

@@ -58,6 +58,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_f32_6x16k1__avx2", isa: cpuinfo.AVX2, a: aF32, b: format{F32, 16, 1}, acc: F32, mr: 6,
 			full: f32AVX2full[:], fast: f32AVX2fast[:], rows: f32AVX2rows[:], fastDown: f32AVX2fastDown[:], rowsDown: f32AVX2rowsDown[:],
+			fastDownPack: f32AVX2fastDownPack[:], rowsDownPack: f32AVX2rowsDownPack[:],
 			half: f32AVX2half[:], wide: f32AVX2wide[:], wideP: low256,
 			axpy: axpy8AVX2,
 		},

@@ -32,6 +32,20 @@ var f32AVX2rowsDown = [7]func(*kargs){
 	6: f32AVX2h6x16rd,
 }
 
+// f32AVX2fastDownPack do as fastDown and pack another panel.
+var f32AVX2fastDownPack = [7]func(*kargs){
+	4: f32AVX2h4x16pdk,
+	5: f32AVX2h5x16pdk,
+	6: f32AVX2h6x16pdk,
+}
+
+// f32AVX2rowsDownPack do as rowsDown and pack another panel.
+var f32AVX2rowsDownPack = [7]func(*kargs){
+	4: f32AVX2h4x16rdk,
+	5: f32AVX2h5x16rdk,
+	6: f32AVX2h6x16rdk,
+}
+
 // f32AVX2full are the kernels of one panel, by height.
 var f32AVX2full = [7]func(*kargs){
 	1: f32AVX2h1x16,
@@ -134,6 +148,16 @@ func f32AVX2h4x16pd(p *kargs)
 //go:noescape
 func f32AVX2h4x16rd(p *kargs)
 
+// f32AVX2h4x16pdk multiplies 4 rows by 16 columns a step, A and B packed, for a panel that lies in L1, and packs another one.
+//
+//go:noescape
+func f32AVX2h4x16pdk(p *kargs)
+
+// f32AVX2h4x16rdk multiplies 4 rows by 16 columns a step, B packed, A by rows, for a panel that lies in L1, and packs another one.
+//
+//go:noescape
+func f32AVX2h4x16rdk(p *kargs)
+
 // f32AVX2h5x16 multiplies 5 rows by 16 columns a step, B as f32.
 //
 //go:noescape
@@ -164,6 +188,16 @@ func f32AVX2h5x16pd(p *kargs)
 //go:noescape
 func f32AVX2h5x16rd(p *kargs)
 
+// f32AVX2h5x16pdk multiplies 5 rows by 16 columns a step, A and B packed, for a panel that lies in L1, and packs another one.
+//
+//go:noescape
+func f32AVX2h5x16pdk(p *kargs)
+
+// f32AVX2h5x16rdk multiplies 5 rows by 16 columns a step, B packed, A by rows, for a panel that lies in L1, and packs another one.
+//
+//go:noescape
+func f32AVX2h5x16rdk(p *kargs)
+
 // f32AVX2h6x16 multiplies 6 rows by 16 columns a step, B as f32.
 //
 //go:noescape
@@ -193,3 +227,13 @@ func f32AVX2h6x16pd(p *kargs)
 //
 //go:noescape
 func f32AVX2h6x16rd(p *kargs)
+
+// f32AVX2h6x16pdk multiplies 6 rows by 16 columns a step, A and B packed, for a panel that lies in L1, and packs another one.
+//
+//go:noescape
+func f32AVX2h6x16pdk(p *kargs)
+
+// f32AVX2h6x16rdk multiplies 6 rows by 16 columns a step, B packed, A by rows, for a panel that lies in L1, and packs another one.
+//
+//go:noescape
+func f32AVX2h6x16rdk(p *kargs)

@@ -3,6 +3,7 @@ package gemm
 import (
 	"fmt"
 
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/knob"
 )
 
@@ -15,6 +16,7 @@ type knobs struct {
 	panelPercent  int
 	aPercent      int
 	panelStrips   int
+	panelBytes    int
 	jobsPerWorker int
 	macsPerWorker int
 	packLimit     int
@@ -50,6 +52,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 	knob.Int(func(k *knobs) *int { return &k.panelPercent }, "TESSERA_PANEL_PERCENT", 13, 1, 45,
 		"share of L2 for a panel of B in products that go by panels, at most 2 kc-max steps of it: longer chunks of k bring C less often; the next one comes while it is in use"),
 	knob.Int(func(k *knobs) *int { return &k.aPercent }, "TESSERA_A_PERCENT", 40, 1, 90, "share of L2 for a block of A in products that go by panels; the next one comes while it is in use"),
+	knob.Int(func(k *knobs) *int { return &k.panelBytes }, "TESSERA_PANEL_BYTES", 0, 0, 1<<30,
+		"bytes of a chunk of B that meets all blocks of A before the next one comes, in products that go by panels: it stays in a share of L3; 0 is eight times L2, 4 MiB at most"),
 	knob.Int(func(k *knobs) *int { return &k.panelStrips }, "TESSERA_PANEL_STRIPS", 8, 1, 1<<30,
 		"strips of A from which kernels with few registers go by panels: fewer do not pay for bringing a panel to L1"),
 	knob.Int(func(k *knobs) *int { return &k.jobsPerWorker }, "TESSERA_JOBS_PER_WORKER", 8, 1, 1024,
@@ -62,8 +66,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"panels of B that must use a strip of a row-major A before packing it can pay"),
 	knob.Int(func(k *knobs) *int { return &k.aPackStride }, "TESSERA_A_PACK_STRIDE", 2048, 1, 1<<30,
 		"bytes between columns of A from which a column-major A is considered for packing: half a page, where every step is a new page"),
-	knob.Int(func(k *knobs) *int { return &k.aPackSpan }, "TESSERA_A_PACK_SPAN", 4<<20, 1, maxInt,
-		"bytes that one chunk of k spans in a column-major A from which it is packed: below it the lines stay cached between strips"),
+	knob.Int(func(k *knobs) *int { return &k.aPackSpan }, "TESSERA_A_PACK_SPAN", 0, 0, maxInt,
+		"bytes that one chunk of k spans in a column-major A from which it is packed: below it the lines stay cached between strips; 0 is L2, since lines a power of two apart then fill the sets that they fall into"),
 	knob.Int(func(k *knobs) *int { return &k.aPackPanels }, "TESSERA_A_PACK_PANELS", 16, 1, 1<<30,
 		"panels of B that must use a strip of a column-major A before packing pays"),
 	knob.Int(func(k *knobs) *int { return &k.bPackRows }, "TESSERA_B_PACK_ROWS", 48, 1, 1<<30,
@@ -95,6 +99,22 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 	knob.Int(func(k *knobs) *int { return &k.batchMacs }, "TESSERA_BATCH_MACS", 3_200_000, 1, maxInt,
 		"multiply-adds of a product below which a batch of fewer, but of one per worker at least, runs side by side too: larger ones are cut well"),
 )
+
+// chunkBytes returns the bytes of a chunk of B in products that go by panels.
+func (k *knobs) chunkBytes(in *cpuinfo.Info) int {
+	if k.panelBytes > 0 {
+		return k.panelBytes
+	}
+	return min(8*in.L2, 4<<20)
+}
+
+// spanA returns the bytes that one chunk of k spans in a column-major A from which it is packed.
+func (k *knobs) spanA(in *cpuinfo.Info) int {
+	if k.aPackSpan > 0 {
+		return k.aPackSpan
+	}
+	return in.L2
+}
 
 // check returns an error for values that contradict each other.
 func (k *knobs) check() error {

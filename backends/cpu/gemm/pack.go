@@ -64,7 +64,14 @@ func packPanel[T word](dst, src unsafe.Pointer, p panel) {
 	if p.lead == 1 && p.kr == 1 {
 		for t := t0; t < p.depth; t++ {
 			row := unsafe.Slice((*T)(unsafe.Add(src, t*p.deep*size)), p.live)
-			copy(out[t*p.width:], row)
+			to := out[t*p.width:][:len(row)]
+			if len(row) > 8 {
+				copy(to, row)
+				continue
+			}
+			for i, v := range row { // a call would take longer
+				to[i] = v
+			}
 		}
 		return
 	}
@@ -137,6 +144,10 @@ func fillPad[T word](out []T, p panel) {
 		for i := range s {
 			s[i] = T(p.pad)
 		}
+	}
+	if p.pad == 0 && p.live < p.width && !p.loose {
+		clear(out) // all at once: quicker than the padding of each group
+		return
 	}
 	groups := len(out) / (p.width * p.kr)
 	if p.depth%p.kr != 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -119,7 +120,8 @@ func TestKernelsMatchTwins(t *testing.T) {
 	}
 }
 
-// Kernels that go down the strips of a panel give the bits of one strip after another, A packed or in rows, and touch no other row of C.
+// Kernels that go down the strips of a panel give the bits of one strip after another, A packed or in rows, touch no other row of C, and pack
+// as many rows of another panel as they say, if they do.
 func TestKernelsDownMatchTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	for _, k := range usable() {
@@ -127,35 +129,71 @@ func TestKernelsDownMatchTwins(t *testing.T) {
 			if k.rowsDown[h] == nil {
 				continue
 			}
-			for _, steps := range []int{1, 3, 7, 8, 9, 64, 131} {
+			for _, steps := range []int{1, 3, 7, 8, 9, 8*h - 1, 8 * h, 8*h + 1, 64, 131} {
 				for _, strips := range []int{1, 2, 5} {
 					for _, packed := range []bool{false, true} {
-						nr, ldc := k.b.nr, k.b.nr+5
+						nr, ldc, ldb := k.b.nr, k.b.nr+5, k.b.nr+3
 						p := kargs{ars: 4 * (steps + 3), acs: 4, bks: k.b.step(), ldc: 4 * ldc, k: steps, acc: strips % 2, tail: nr, cStep: 4 * h * ldc}
-						f := k.rowsDown[h]
+						f, pack := k.rowsDown[h], k.rowsDownPack[h]
 						p.aStep = h * p.ars
 						if packed {
-							p.ars, p.acs, p.aStep, f = 4, 4*stepRows(h), 4*stepRows(h)*steps, k.fastDown[h]
+							p.ars, p.acs, p.aStep, f, pack = 4, 4*stepRows(h), 4*stepRows(h)*steps, k.fastDown[h], k.fastDownPack[h]
 						}
 						a, b, c0 := floats(r, strips*p.aStep/4), floats(r, steps*nr), floats(r, strips*h*ldc)
-						for _, ahead := range []bool{false, true} {
-							got, want := append([]float32{}, c0...), append([]float32{}, c0...)
+						want := append([]float32{}, c0...)
+						for s := range strips {
 							q := p
-							q.a, q.b, q.c, q.panels = unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&got[0]), strips
-							if ahead {
+							q.a, q.b, q.c, q.panels = unsafe.Pointer(&a[s*p.aStep/4]), unsafe.Pointer(&b[0]), unsafe.Pointer(&want[s*h*ldc]), 1
+							k.twin(h)(&q)
+						}
+						for _, way := range []string{"near", "ahead", "pack"} {
+							got := append([]float32{}, c0...)
+							hold := make([]float32, holdBytes/4+1)
+							hold[holdBytes/4] = 7
+							q := p
+							q.a, q.b, q.c, q.panels, q.hold = unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&got[0]), strips, unsafe.Pointer(&hold[0])
+							if way == "ahead" {
 								q.ahead, q.nextA, q.aheadLine, q.nextAStep = uintptr(q.b), uintptr(q.a), 7, 128
 							}
-							f(&q)
-							for s := range strips {
-								q := p
-								q.a, q.b, q.c, q.panels = unsafe.Pointer(&a[s*p.aStep/4]), unsafe.Pointer(&b[0]), unsafe.Pointer(&want[s*h*ldc]), 1
-								k.twin(h)(&q)
+							if way != "pack" {
+								f(&q)
+							} else {
+								rows := strips * (steps / 8)
+								other, into := floats(r, max(rows, 1)*ldb), make([]float32, (rows+1)*nr)
+								q.bks, q.packFrom, q.packTo = 4*ldb, uintptr(unsafe.Pointer(&other[0])), uintptr(unsafe.Pointer(&into[0]))
+								pack(&q)
+								for i := range rows {
+									require.Equal(t, other[i*ldb:][:nr], into[i*nr:][:nr], "%s: %d rows, %d steps, packed row %d", k.name, h, steps, i)
+								}
+								require.Equal(t, make([]float32, nr), into[rows*nr:])
+								runtime.KeepAlive(other)
 							}
-							require.Equal(t, want, got, "%s: %d rows, %d steps, %d strips, packed %v, ahead %v", k.name, h, steps, strips, packed, ahead)
+							require.Equal(t, want, got, "%s: %d rows, %d steps, %d strips, packed %v, %s", k.name, h, steps, strips, packed, way)
+							require.Zero(t, q.heldC)
+							require.Equal(t, float32(7), hold[holdBytes/4])
 						}
 					}
 				}
 			}
+		}
+	}
+}
+
+var onHeap struct { // the address of what lies on a stack may change
+	worker
+	after [8192]byte
+}
+
+// Sums are held where no load of the tile's part of C looks like a load of them.
+func TestHoldFor(t *testing.T) {
+	w := &onHeap.worker
+	first, size := uintptr(unsafe.Pointer(&w.hold)), unsafe.Sizeof(w.hold)
+	for off := range 8192 {
+		c := first + uintptr(off)
+		at := uintptr(w.holdFor(unsafe.Add(unsafe.Pointer(&w.hold), off)))
+		require.True(t, at%64 == 0 && at >= first && at+holdBytes <= first+size)
+		for b := uintptr(0); b < holdBytes; b += 4 {
+			require.GreaterOrEqual(t, (at+b-c)%4096, uintptr(64), "tile at %d", off)
 		}
 	}
 }

@@ -45,6 +45,7 @@ func Steps(workers int) []Step {
 		{"c-percent", []int{15, 30, 45}, blocks},
 		{"panel-percent", []int{3, 6, 13, 20}, append([]Case{f32(512, 256, 2048)}, blocks...)},
 		{"a-percent", []int{20, 30, 40, 50}, append([]Case{f32(512, 256, 2048)}, blocks...)},
+		{"panel-bytes", []int{1 << 20, 2 << 20, 4 << 20, 8 << 20}, []Case{f32(600, 1536, 1024)}},
 		{"panel-strips", []int{2, 4, 8, 16, 32}, []Case{f32(18, 768, 512), f32(36, 768, 512), f32(72, 768, 512), f32(144, 768, 512)}},
 		{"conflict-rows", []int{0, 4, 5, 6, 8, 12}, []Case{f32(240, 192, 1024), f32(120, 256, 2048)}},
 		{"b-pack-rows", []int{16, 32, 48, 64, 96}, []Case{plain(24, 512, 512), plain(40, 512, 512), plain(56, 512, 512), plain(80, 512, 512)}},

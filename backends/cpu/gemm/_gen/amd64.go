@@ -33,6 +33,11 @@ const (
 	oNextAM = 192
 	oAStep  = 200
 	oCStep  = 208
+	oPackTo = 216
+	oPackFr = 224
+	oHold   = 232
+	oHeldC  = 240
+	oTile   = 248
 )
 
 const header = `
@@ -891,6 +896,7 @@ func amd64(out string) {
 		const mr = 6
 		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 		fastDown, rowsDown := map[int]string{}, map[int]string{}
+		fastDownPack, rowsDownPack := map[int]string{}, map[int]string{}
 		for h := 1; h <= mr; h++ {
 			full[h] = f.kernelAVX2(fam, h, 2, 1)
 			half[h] = f.kernelAVX2(fam, h, 1, 1)
@@ -906,10 +912,12 @@ func amd64(out string) {
 				}
 			}
 			if h >= 4 && fam.b == "f32" {
-				fast[h] = f.fastAVX2(h, packedA, false)
-				rows[h] = f.fastAVX2(h, rowsA, false)
-				fastDown[h] = f.fastAVX2(h, packedA, true)
-				rowsDown[h] = f.fastAVX2(h, rowsA, true)
+				fast[h] = f.fastAVX2(h, packedA, across)
+				rows[h] = f.fastAVX2(h, rowsA, across)
+				fastDown[h] = f.fastAVX2(h, packedA, down)
+				rowsDown[h] = f.fastAVX2(h, rowsA, down)
+				fastDownPack[h] = f.fastAVX2(h, packedA, downPack)
+				rowsDownPack[h] = f.fastAVX2(h, rowsA, downPack)
 			}
 		}
 		if len(fast) > 0 {
@@ -917,6 +925,8 @@ func amd64(out string) {
 			tables += table(fam.name+"AVX2rows", "take B packed and A by rows.", rows, mr)
 			tables += table(fam.name+"AVX2fastDown", "take both operands packed and go down the strips of a panel.", fastDown, mr)
 			tables += table(fam.name+"AVX2rowsDown", "take B packed and A by rows and go down the strips of a panel.", rowsDown, mr)
+			tables += table(fam.name+"AVX2fastDownPack", "do as fastDown and pack another panel.", fastDownPack, mr)
+			tables += table(fam.name+"AVX2rowsDownPack", "do as rowsDown and pack another panel.", rowsDownPack, mr)
 		}
 		tables += table(fam.name+"AVX2full", "are the kernels of one panel, by height.", full, mr)
 		tables += table(fam.name+"AVX2half", "compute the lower 8 columns of a last panel.", half, mr)

@@ -2,10 +2,19 @@ package main
 
 import "fmt"
 
+// bWay is how a kernel takes B: panel after panel from L2, or one panel that stays for many strips, perhaps packing another one meanwhile.
+type bWay int
+
+const (
+	across bWay = iota
+	down
+	downPack
+)
+
 // fastAVX2 emits h rows by two vectors of 8 columns for a B that is packed, in f32, and an A that is packed or lies in rows: steps are
 // constants, so a multiply-add needs no arithmetic of addresses, and what comes next is fetched meanwhile. Each step asks for a quarter, a half
 // or all of a line of the next chunk of B, and a panel for the tile of C of the one after it and for two lines of each row of the next strip of A.
-func (f *file) fastAVX2(h int, form aForm, down bool) string {
+func (f *file) fastAVX2(h int, form aForm, way bWay) string {
 	const nv, cols, bStep = 2, 16, 64
 	unroll := 4
 	name, how := fmt.Sprintf("f32AVX2h%dx%dp", h, cols), "A and B packed"
@@ -14,8 +23,11 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 		name, how = fmt.Sprintf("f32AVX2h%dx%dr", h, cols), "B packed, A by rows"
 		aStep = 4
 	}
-	if down {
+	switch way {
+	case down:
 		name, how, unroll = name+"d", how+", for a panel that lies in L1", 8
+	case downPack:
+		name, how, unroll = name+"dk", how+", for a panel that lies in L1, and packs another one", 8
 	}
 	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, %s.", h, cols, how))
 	acc := func(i, v int) string { return fmt.Sprintf("Y%d", i*nv+v) }
@@ -44,8 +56,10 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 	}
 	f.p("start:")
 	f.p("\tMOVQ %d(DI), SI", oAhead)
-	f.p("\tTESTQ SI, SI")
-	f.p("\tJEQ near")
+	if way != downPack {
+		f.p("\tTESTQ SI, SI")
+		f.p("\tJEQ near")
+	}
 	f.p("\tMOVQ %d(DI), DX", oAheadS)
 	f.p("\tADDQ SI, DX")
 	f.p("\tMOVQ DX, %d(DI)", oAhead)
@@ -53,8 +67,11 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 	f.p("\tCMPQ %d(DI), $1", oPanels)
 	f.p("\tCMOVQEQ %d(DI), DX // after the last tile of the run", oNextC)
 	f.p("\tADDQ %d(DI), DX", oC)
+	if way != across {
+		f.p("\tMOVQ DX, %d(DI)", oTile)
+	}
 	for i := 0; i < h; i++ {
-		f.p("\tPREFETCHT0 %d(DX)", cols*4-4) // its first line, unless C is aligned, belongs to this tile too
+		f.p("\tPREFETCHT%d %d(DX)", map[bool]int{true: 0, false: 1}[way == across], cols*4-4) // its first line, unless C is aligned, belongs to this tile too
 		if i+1 < h {
 			f.p("\tADDQ CX, DX")
 		}
@@ -71,24 +88,44 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 		}
 	}
 	f.p("\tMOVQ %d(DI), DX", oAheadL)
-	f.p("\tJMP sums")
-	f.p("near: // nothing to fetch: the address stays in A")
-	f.p("\tMOVQ %d(DI), SI", oA)
-	f.p("\tXORL DX, DX")
-	f.p("sums:")
-	f.p("\tLEAQ (DX)(DX*2), R11")
+	if way != downPack {
+		f.p("\tJMP sums")
+		f.p("near: // nothing to fetch: the address stays in A")
+		f.p("\tMOVQ %d(DI), SI", oA)
+		f.p("\tXORL DX, DX")
+		f.p("sums:")
+	}
+	switch way {
+	case across:
+		f.p("\tLEAQ (DX)(DX*2), R11")
+	case downPack:
+		f.p("\tMOVQ %d(DI), SI", oPackFr)
+		f.p("\tMOVQ %d(DI), R13", oPackTo)
+		f.p("\tMOVQ %d(DI), DX", oBKS)
+	}
 	f.p("\tMOVQ %d(DI), AX", oA)
 	f.p("\tMOVQ %d(DI), BX", oB)
 	f.p("\tMOVQ %d(DI), CX", oK)
 	step := func(u int) {
+		if way == downPack && u == 4 {
+			// Rows a multiple of 4 KiB apart share a set of L1, which holds no more of them.
+			f.p("\tPREFETCHT1 %d(SI)(DX*8)", cols*4-4)
+			f.p("\tPREFETCHT0 %d(SI)(DX*4)", cols*4-4)
+			for v := 0; v < nv; v++ {
+				f.p("\tVMOVUPS %d(SI), %s", 32*v, breg(v))
+				f.p("\tVMOVUPS %s, %d(R13)", breg(v), 32*v)
+			}
+			f.p("\tADDQ DX, SI")
+			f.p("\tADDQ $%d, R13", bStep)
+		}
 		for v := 0; v < nv; v++ {
 			f.p("\tVMOVUPS %d(BX), %s", u*bStep+32*v, breg(v))
 		}
 		switch {
-		case !down:
+		case way == across:
 			f.p("\tPREFETCHT0 %d(BX)", u*bStep+nearPrefetch)
 			f.p("\tPREFETCHT1 %s", []string{"(SI)", "(SI)(DX*1)", "(SI)(DX*2)", "(SI)(R11*1)"}[u%4])
-		case u == 4:
+		case way == down && u == 4:
 			f.p("\tPREFETCHT1 (SI)")
 		}
 		for i := 0; i < h; i++ {
@@ -103,18 +140,82 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 			}
 		}
 	}
-	f.p("\tSUBQ $%d, CX", unroll)
-	f.p("\tJLT rest")
+	move := func() {
+		f.p("\tADDQ $%d, AX", unroll*aStep)
+		f.p("\tADDQ $%d, BX", unroll*bStep)
+		switch way {
+		case across:
+			f.p("\tLEAQ (SI)(DX*%d), SI", unroll)
+		case down:
+			f.p("\tADDQ DX, SI")
+		}
+	}
+	if way != across {
+		// Sums that are held go to C, a row every eight steps.
+		held := func() {
+			for v := 0; v < nv; v++ {
+				f.p("\tVMOVUPS %d(R14), %s", 32*v, breg(v))
+				f.p("\tVMOVUPS %s, %d(R11)", breg(v), 32*v)
+			}
+			f.p("\tADDQ $%d, R14", cols*4)
+			f.p("\tADDQ R12, R11")
+		}
+		f.p("\tMOVQ %d(DI), R11", oHeldC)
+		f.p("\tTESTQ R11, R11")
+		f.p("\tJEQ main")
+		f.p("\tMOVQ %d(DI), R12", oLDC)
+		f.p("\tMOVQ %d(DI), R14", oHold)
+		f.p("\tMOVL $%d, R15", h)
+		f.p("\tCMPQ CX, $%d", h*unroll)
+		f.p("\tJGE held")
+		f.p("few: // steps")
+		held()
+		f.p("\tDECQ R15")
+		f.p("\tJNZ few")
+		f.p("\tJMP main")
+		f.p("\tPCALIGN $32")
+		f.p("held:")
+		held()
+		for u := 0; u < unroll; u++ {
+			step(u)
+		}
+		move()
+		f.p("\tDECQ R15")
+		f.p("\tJNZ held")
+		f.p("\tSUBQ $%d, CX", h*unroll)
+		f.p("main:")
+		f.p("\tSUBQ $%d, CX", (h+1)*unroll)
+		f.p("\tJLT late")
+	} else {
+		f.p("\tSUBQ $%d, CX", unroll)
+		f.p("\tJLT rest")
+	}
 	f.p("\tPCALIGN $32")
 	f.p("loop:")
 	for u := 0; u < unroll; u++ {
 		step(u)
 	}
-	f.p("\tLEAQ (SI)(DX*%d), SI", unroll)
-	f.p("\tADDQ $%d, AX", unroll*aStep)
-	f.p("\tADDQ $%d, BX", unroll*bStep)
+	move()
 	f.p("\tSUBQ $%d, CX", unroll)
 	f.p("\tJGE loop")
+	if way != across {
+		f.p("late:")
+		f.p("\tADDQ $%d, CX", h*unroll)
+		f.p("\tJLT rest")
+		f.p("\tMOVQ %d(DI), R11", oTile)
+		f.p("\tMOVQ %d(DI), R12", oLDC)
+		f.p("\tPCALIGN $32")
+		f.p("lateLoop:")
+		f.p("\tPREFETCHT0 (R11)")
+		f.p("\tPREFETCHT0 %d(R11)", cols*4-4)
+		f.p("\tADDQ R12, R11")
+		for u := 0; u < unroll; u++ {
+			step(u)
+		}
+		move()
+		f.p("\tSUBQ $%d, CX", unroll)
+		f.p("\tJGE lateLoop")
+	}
 	f.p("rest:")
 	f.p("\tADDQ $%d, CX", unroll)
 	f.p("\tJZ done")
@@ -127,6 +228,20 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 	f.p("done:")
 	f.p("\tMOVQ %d(DI), AX", oC)
 	f.p("\tMOVQ %d(DI), CX", oLDC)
+	if way != across {
+		f.p("\tCMPQ %d(DI), $1", oPanels)
+		f.p("\tJEQ last")
+		f.p("\tCMPQ %d(DI), $0", oAcc)
+		f.p("\tJEQ storeFull // nothing of C is loaded")
+		f.p("\tMOVQ AX, %d(DI)", oHeldC)
+		f.p("\tMOVQ %d(DI), AX", oHold)
+		for i := 0; i < h*nv; i++ {
+			f.p("\tVMOVUPS %s, %d(AX)", acc(i/nv, i%nv), 32*i)
+		}
+		f.p("\tJMP next")
+		f.p("last:")
+		f.p("\tMOVQ $0, %d(DI)", oHeldC)
+	}
 	f.isShort(cols, "storeFull")
 	f.masks(nv, breg)
 	f.tile(h, nv, func(i, v int) {
@@ -136,6 +251,10 @@ func (f *file) fastAVX2(h int, form aForm, down bool) string {
 	f.p("storeFull:")
 	f.tile(h, nv, func(i, v int) { f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*32) })
 	f.p("next:")
+	if way == downPack {
+		f.p("\tMOVQ SI, %d(DI)", oPackFr)
+		f.p("\tMOVQ R13, %d(DI)", oPackTo)
+	}
 	f.p("\tDECQ %d(DI)", oPanels)
 	f.p("\tJZ end")
 	for _, o := range [][2]int{{oAStep, oA}, {oBPS, oB}, {oCStep, oC}} {
