@@ -4,6 +4,7 @@ import (
 	"context"
 
 	engine "github.com/tessera-go/tessera/backends/cpu/conv"
+	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/conv"
@@ -377,12 +378,14 @@ type poolKernel struct {
 	out    int
 	args   engine.Args
 	half   half
+	bytes  []byte // of an image of bytes, which is pooled as the floats that they are
+	to     []byte // of its results
 	x, y   convImage
 }
 
 func poolKernelFor(b *Backend, op conv.Pool, c ops.Call) kernel {
 	x := c.In[0]
-	if !floatImage(x.DType) || op.Indices || op.Kind == conv.Lp {
+	if !floatImage(x.DType) && !byteImage(x.DType) || op.Indices || op.Kind == conv.Lp {
 		return nil
 	}
 	taps := 1
@@ -401,8 +404,16 @@ func poolKernelFor(b *Backend, op conv.Pool, c ops.Call) kernel {
 	return &poolKernel{layout: op.Layout, spec: s, isa: b.isa}
 }
 
-func (k *poolKernel) bind(_ context.Context, e *env, _ *ops.Part, n *ops.Node) error {
+func (k *poolKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node) error {
 	k.in, k.out = n.In[0], n.Out[0]
+	if d := part.Values[k.in].Spec.DType; byteImage(d) {
+		signed, lo, hi := d == tensor.I8, int32(0), int32(255)
+		if signed {
+			lo, hi = -128, 127
+		}
+		k.args.Load = func(dst []float32, i int) { engine.Widen(dst, k.bytes[i:i+len(dst)], signed, 0, k.isa) }
+		k.args.Store = func(i int, row []float32) { gemm.Quantize(k.to[i:i+len(row)], row, 1, 0, lo, hi) }
+	}
 	k.pool = engine.NewPool(k.spec, k.isa, e.threads)
 	k.args.Act, k.args.Stop = engine.NoAct, e.stopped
 	k.half.e = e
@@ -418,10 +429,12 @@ func (k *poolKernel) run(e *env, frame []tensor.Tensor) error {
 	if !direct {
 		y = k.y.room(out.Spec)
 	}
-	a.X, a.Y, a.Load, a.Store = nil, nil, nil, nil
-	if x.DType == tensor.F32 {
+	switch a.X, a.Y = nil, nil; {
+	case byteImage(x.DType):
+		k.bytes, k.to = rawBytes(&x), rawBytes(&y)
+	case x.DType == tensor.F32:
 		a.X, a.Y = tensor.Data[float32](&x), tensor.Data[float32](&y)
-	} else {
+	default:
 		k.half.x, k.half.y, k.half.f, k.half.g = tensor.Data[uint16](&x), tensor.Data[uint16](&y), x.DType == tensor.F16, x.DType == tensor.F16
 		a.Load, a.Store = k.half.load, k.half.store
 	}

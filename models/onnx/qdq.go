@@ -171,7 +171,7 @@ func (q *qdqPass) fuse(n *Node) *Node {
 	if op == nil || op.Domain != "" || q.uses[from] != 1 || len(op.In) == 0 {
 		return nil
 	}
-	if moves[op.Op] && !relu {
+	if !relu && (moves[op.Op] || op.Op == "MaxPool" && y.scales[0] > 0) { // bytes of a positive scale have the order of their numbers
 		return q.move(op, &y, n)
 	}
 	if len(op.In) < 2 {
@@ -234,7 +234,7 @@ func (q *qdqPass) fuse(n *Node) *Node {
 // moves are operators that give elements of their first input as they are.
 var moves = map[string]bool{"Reshape": true, "Flatten": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true}
 
-// move returns the operator on bytes, if they stand for the same numbers before and after it.
+// move returns an operator that gives elements of its first input, on bytes, if they stand for the same numbers before and after it.
 func (q *qdqPass) move(op *Node, y *linear, n *Node) *Node {
 	x, ok := q.linearOf(q.producer[op.In[0]], "DequantizeLinear")
 	if !ok || x.elem != y.elem || x.channels != 1 || x.scales[0] != y.scales[0] || x.zeros[0] != y.zeros[0] || len(op.Out) != 1 {

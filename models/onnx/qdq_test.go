@@ -108,6 +108,8 @@ func quantizedNetwork(t *testing.T, act, weight tensor.DType) *Model {
 	q.node("Add", "sum", nil, x, q.activation("c3", act, 0.07, middle))
 	q.node("Relu", "r2", nil, "sum")
 	x = q.activation("r2", act, 0.05, middle)
+	q.node("MaxPool", "p", []Attr{IntsAttr("kernel_shape", 3, 3), IntsAttr("pads", 1, 1, 1, 1)}, x)
+	x = q.activation("p", act, 0.05, middle)
 	q.init("flat", tensor.Of([]int64{2, -1}, 2))
 	q.node("Reshape", "f", nil, x, "flat")
 	x = q.activation("f", act, 0.05, middle) // bytes move as they are
@@ -132,7 +134,7 @@ func TestQDQ(t *testing.T) {
 		for _, n := range m.qdq().Nodes {
 			count[n.Op]++
 		}
-		require.Equal(t, map[string]int{"QuantizeLinear": 1, "DequantizeLinear": 1, "QLinearConv": 3, "QLinearMatMul": 2, "Reshape": 1, "Add": 1}, count)
+		require.Equal(t, map[string]int{"QuantizeLinear": 1, "DequantizeLinear": 1, "QLinearConv": 3, "QLinearMatMul": 2, "Reshape": 1, "Add": 1, "MaxPool": 1}, count)
 		rng := rand.New(rand.NewPCG(3, 4))
 		x := make([]float32, 2*3*9*10)
 		for i := range x {

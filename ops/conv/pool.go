@@ -13,7 +13,7 @@ type PoolKind uint8
 
 // The poolings.
 const (
-	Max       PoolKind = iota // NaN wins
+	Max       PoolKind = iota // NaN wins; of padding alone the least number of the type
 	Avg                       // over the elements inside the image
 	AvgPadded                 // over the window, padding included as zeros, what lies behind the padding not
 	Lp                        // (sum |x|^P)^(1/P)
@@ -102,6 +102,13 @@ func (p Pool) Reference(out, in []tensor.Tensor) error {
 	xv := x.Floats()
 	values := make([]float64, 0, y.Elems())
 	var where []int64
+	least := math.Inf(-1) // what a window of padding alone has
+	switch x.DType {
+	case tensor.U8:
+		least = 0
+	case tensor.I8:
+		least = math.MinInt8
+	}
 	degree := float64(p.P)
 	if p.P == 0 {
 		degree = 2
@@ -109,7 +116,7 @@ func (p Pool) Reference(out, in []tensor.Tensor) error {
 	for image := range x.Dims[0] * x.Dims[1] {
 		from := xv[image*plane:]
 		walk3(os, func(o [MaxSpatial]int) {
-			sum, best, at, count := 0.0, math.Inf(-1), -1, 0
+			sum, best, at, count := 0.0, least, -1, 0
 			walk3(ks, func(k [MaxSpatial]int) {
 				if p.Kind == AvgPadded && window.inPadded(o, k, is) {
 					count++

@@ -352,7 +352,7 @@ func sparseCases() []Spec {
 		valid := true // as the operation sees it: no negative padding of a convolution, and a transposed one covers its results
 		win, _ := window(s)
 		for j, d := range spatial(s) {
-			valid = valid && (s.Transposed && win.After[j] > -far || win.After[j] >= 0 && win.After[j] <= math.MaxInt32 && d.Before <= math.MaxInt32)
+			valid = valid && win.After[j] <= math.MaxInt32 && d.Before <= math.MaxInt32 && (s.Transposed && win.After[j] > -far || win.After[j] >= 0)
 		}
 		if valid {
 			list = append(list, s)
