@@ -80,7 +80,10 @@ func (e *Engine) narrowFor(s matmul.Spec) core.Narrow {
 }
 
 // Supports says why a problem has no product here, or nil.
-func (e *Engine) Supports(s matmul.Spec, _ matmul.Shape) error {
+func (e *Engine) Supports(s matmul.Spec, sh matmul.Shape) error {
+	if err := s.Check(sh); err != nil {
+		return err
+	}
 	switch {
 	case s.A == tensor.I16 && s.B == tensor.I16, s.A == tensor.I8 && s.B == tensor.I8:
 	case s.A == tensor.F32 && (s.B == tensor.F32 || s.B == tensor.F16 || s.B == tensor.BF16 || s.B.IsBlock() && quant.CanDecode(s.B)):
@@ -172,12 +175,8 @@ func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matm
 	if err := e.Supports(s, matmul.Shape{}); err != nil && s.C != tensor.Invalid {
 		return nil, err
 	}
-	rows, cols := b.Dim(-2), b.Dim(-1)
-	if s.BLayout == matmul.ColMajor {
-		rows, cols = cols, rows
-	}
-	if b.DType != s.B || rows != s.K || cols != s.N {
-		return nil, fmt.Errorf("aie: pack of %v for %v", b.Spec, s)
+	if err := s.CheckWeights(&b); err != nil {
+		return nil, fmt.Errorf("aie: pack of %v for %v: %w", b.Spec, s, err)
 	}
 	p := &packed{e: e, spec: s, batch: b.Shape()[:b.Rank-2]}
 	if b.DType != tensor.F32 && b.DType.Kind() != tensor.Signed {
@@ -242,6 +241,12 @@ type enginePlan struct {
 
 // Run computes the product.
 func (p *enginePlan) Run(ctx context.Context, pk matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
+	if ws == nil {
+		return errors.New("aie: no workspace")
+	}
+	if err := args.Check(p.spec, p.shape.M*p.shape.Batches(), pk != nil); err != nil {
+		return err
+	}
 	if args.C.Elems() == 0 {
 		return nil
 	}

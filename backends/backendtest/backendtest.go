@@ -34,7 +34,7 @@ type Options struct {
 	// Types keeps cases whose first operand has one of these types; nil means all.
 	Types []tensor.DType
 	// Whole keeps the tests of the backend as a whole of these names (description, refusal, programs, concurrency, determinism,
-	// cancellation, constants); nil means all.
+	// cancellation, constants, operands); nil means all.
 	Whole []string
 	// Contiguous leaves out views, for backends that get contiguous tensors only.
 	Contiguous bool
@@ -202,6 +202,7 @@ func (s *suite) groups() []group {
 		{"determinism", s.testDeterminism},
 		{"cancellation", s.testCancellation},
 		{"constants", s.testConstants},
+		{"operands", s.testOperands},
 	} {
 		if s.o.Whole != nil && !slices.Contains(s.o.Whole, g.name) {
 			continue

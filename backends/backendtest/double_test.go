@@ -53,6 +53,8 @@ func (d *double) MatMul() matmul.Engine { return noEngine{} }
 
 type noEngine struct{ matmul.Engine }
 
+func (noEngine) Supports(matmul.Spec, matmul.Shape) error { return errors.ErrUnsupported }
+
 func (d *double) Supports(c ops.Call) backends.Verdict {
 	v := backends.Yes("reference")
 	if _, err := c.Op.Infer(c.In); err != nil {

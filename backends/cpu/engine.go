@@ -69,7 +69,10 @@ func form(s matmul.Spec, constant bool) (arithmetic, error) {
 func narrow(d tensor.DType) bool { return d == tensor.F32 || d == tensor.F16 || d == tensor.BF16 }
 
 // Supports says why a problem has no product, or nil.
-func (e *Engine) Supports(s matmul.Spec, _ matmul.Shape) error {
+func (e *Engine) Supports(s matmul.Spec, sh matmul.Shape) error {
+	if err := s.Check(sh); err != nil {
+		return err
+	}
 	_, err := form(s, true)
 	return err
 }
@@ -181,6 +184,9 @@ func (p *packed) Close() error {
 
 // Pack brings weights [..., K, N], or [..., N, K] if column-major, into the layout of the kernels.
 func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matmul.Packed, error) {
+	if err := s.CheckWeights(&b); err != nil {
+		return nil, fmt.Errorf("cpu: pack of %v for %v: %w", b.Spec, s, err)
+	}
 	return e.pack(ctx, s, b, nil)
 }
 
@@ -325,12 +331,17 @@ func transposedInts(b tensor.Tensor, l matmul.Layout) []int32 {
 
 // Plan prepares a shape.
 func (e *Engine) Plan(s matmul.Spec, sh matmul.Shape) (matmul.Plan, error) {
-	if _, err := form(s, true); err != nil {
+	if err := e.Supports(s, sh); err != nil {
 		return nil, err
 	}
+	return e.plan(s, sh), nil
+}
+
+// plan is Plan for what has been checked.
+func (e *Engine) plan(s matmul.Spec, sh matmul.Shape) *plan {
 	p := &plan{e: e, spec: s, shape: sh}
 	p.act, p.actP, p.actQ, p.fused = gemmAct(s.Epilogue.Act)
-	return p, nil
+	return p
 }
 
 // plan runs one shape. It is immutable; what a run needs lies in the workspace.
@@ -345,6 +356,17 @@ type plan struct {
 
 // Run computes the product.
 func (p *plan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
+	if ws == nil {
+		return errors.New("cpu: no workspace")
+	}
+	if err := args.Check(p.spec, p.shape.M*p.shape.Batches(), w != nil); err != nil {
+		return err
+	}
+	return p.run(ctx, w, args, ws)
+}
+
+// run is Run for operands that have been checked: those of a graph or of MatMul.
+func (p *plan) run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
 	r, _ := ws.Data.(*run)
 	if r == nil {
 		r = &run{}
@@ -392,13 +414,10 @@ func (e *Engine) direct(op matmul.Op, c tensor.Tensor, in []tensor.Tensor, threa
 	defer spaces.Put(w)
 	engine := *e
 	engine.threads = threads
-	p, err := engine.Plan(spec, shape)
-	if err != nil {
-		return err
-	}
+	p := engine.plan(spec, shape)
 	args := matmul.Args{A: in[0], B: in[1], C: c}
 	operandsOf(op, in, &args)
-	return p.Run(context.Background(), nil, &args, w)
+	return p.run(context.Background(), nil, &args, w)
 }
 
 var spaces = sync.Pool{New: func() any { return new(matmul.Workspace) }}

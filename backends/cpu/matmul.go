@@ -13,7 +13,7 @@ type matmulKernel struct {
 	op        matmul.Op
 	in        []int
 	out       int
-	plan      matmul.Plan
+	plan      *plan
 	weights   matmul.Packed
 	space     matmul.Workspace
 	args      matmul.Args
@@ -48,10 +48,10 @@ func (k *matmulKernel) bind(ctx context.Context, e *env, part *ops.Part, n *ops.
 		k.fallback.op = n.Op
 		return k.fallback.bind(ctx, e, part, n)
 	}
-	var err error
-	if k.plan, err = engine.Plan(spec, shape); err != nil {
+	if err := engine.Supports(spec, shape); err != nil {
 		return err
 	}
+	k.plan = engine.plan(spec, shape)
 	if c := part.Values[n.In[1]].Const; c != nil {
 		key := packKey{"cpu", uint8(engine.isa), weightsSpec(spec)}
 		form, err := c.Prepare(key, func() (any, error) { return engine.prepare(ctx, key.spec, c) })
@@ -81,7 +81,7 @@ func (k *matmulKernel) run(e *env, frame []tensor.Tensor) error {
 	if k.residual >= 0 {
 		a.Residual = frame[k.in[k.residual]]
 	}
-	return k.plan.Run(e.ctx, k.weights, a, &k.space)
+	return k.plan.run(e.ctx, k.weights, a, &k.space)
 }
 
 // vector returns an operand of the epilogue as a slice; one with gaps is copied.

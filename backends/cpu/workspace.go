@@ -78,8 +78,8 @@ func (p *program) measure(part *ops.Part) error {
 }
 
 func (k *matmulKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
-	pl, ok := k.plan.(*plan)
-	if k.reference || !ok {
+	pl := k.plan
+	if k.reference || pl == nil {
 		return workspace{}, nil
 	}
 	w, _ := k.weights.(*packed)

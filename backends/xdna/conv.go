@@ -219,7 +219,7 @@ func (v *convolution) run(ctx context.Context, frame []tensor.Tensor) error {
 				}
 			}
 		}
-		if err := v.plans[images].Run(ctx, v.weights, &v.args, &v.space); err != nil {
+		if err := v.plans[images].(*mmPlan).product(ctx, v.weights, &v.args, &v.space); err != nil {
 			return err
 		}
 		if v.op.Layout == conv.ChannelsFirst {

@@ -118,7 +118,10 @@ func (e *Engine) form(s matmul.Spec) (how, error) {
 }
 
 // Supports says why a problem has no product here, or nil.
-func (e *Engine) Supports(s matmul.Spec, _ matmul.Shape) error {
+func (e *Engine) Supports(s matmul.Spec, sh matmul.Shape) error {
+	if err := s.Check(sh); err != nil {
+		return err
+	}
 	_, err := e.form(s)
 	return err
 }
@@ -254,8 +257,8 @@ func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matm
 	if s.BLayout == matmul.ColMajor {
 		k, n = n, k
 	}
-	if b.DType != s.B || k != s.K || n != s.N {
-		return nil, fmt.Errorf("%s: pack of %v for %v", e.dev.Name, b.Spec, s)
+	if err := s.CheckWeights(&b); err != nil {
+		return nil, fmt.Errorf("%s: pack of %v for %v: %w", e.dev.Name, b.Spec, s, err)
 	}
 	e.mu.Lock()
 	d, err := e.design(h.types)
@@ -308,6 +311,9 @@ const maxPlans = 4096
 
 // Plan prepares a shape.
 func (e *Engine) Plan(s matmul.Spec, sh matmul.Shape) (matmul.Plan, error) {
+	if err := s.Check(sh); err != nil {
+		return nil, err
+	}
 	h, err := e.form(s)
 	if err != nil {
 		return nil, err

@@ -92,6 +92,20 @@ func (s *space) region(p *mmPlan, do region, n int) {
 
 // Run computes the product.
 func (p *mmPlan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if ws == nil {
+		return fmt.Errorf("%s: no workspace", p.e.dev.Name)
+	}
+	if err := args.Check(p.spec, p.rows, w != nil); err != nil {
+		return err
+	}
+	return p.product(ctx, w, args, ws)
+}
+
+// product is Run for operands that have been checked, or of which A are the pixels of convolutions, row by row.
+func (p *mmPlan) product(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
 	e := p.e
 	if err := ctx.Err(); err != nil {
 		return err

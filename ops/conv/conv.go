@@ -96,7 +96,7 @@ func checkOperands(name string, e matmul.Epilogue, in []tensor.Spec, d tensor.DT
 			return nil, fmt.Errorf("%s: %s are %v, f32[%d] is right", name, v.what, in[v.pos], m)
 		}
 	}
-	if residual >= 0 && in[residual].With(d) != out {
+	if residual >= 0 && (in[residual].With(d) != out || in[residual].DType.IsBlock()) {
 		return nil, fmt.Errorf("%s: residual is %v, %v is right", name, in[residual], out)
 	}
 	return []tensor.Spec{out}, nil

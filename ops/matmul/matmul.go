@@ -240,7 +240,7 @@ func (o Op) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 			return nil, fmt.Errorf("matmul: row scales are %v, %v is right", in[rowScale], want)
 		}
 	}
-	if residual >= 0 && in[residual].With(c.DType) != c {
+	if residual >= 0 && (in[residual].With(c.DType) != c || in[residual].DType.IsBlock()) {
 		return nil, fmt.Errorf("matmul: residual is %v, %v is right", in[residual], c)
 	}
 	return []tensor.Spec{c}, nil

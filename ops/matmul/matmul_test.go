@@ -374,4 +374,6 @@ func TestOddEpilogues(t *testing.T) {
 	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{ColScale: true}}, []string{"column scales", "f32[1]"}, a, b, scalar)
 	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Act: ops.Act{Kind: 99}}}, []string{"Activation(99)"}, a, b)
 	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Residual: 3}}, []string{"residual"}, a, b, tensor.MakeSpec(tensor.F32, 3, 1))
+	blocks := tensor.MakeSpec(tensor.Q8_0, 3, 32)
+	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Residual: matmul.ResidualAfter}}, []string{"residual"}, a, tensor.MakeSpec(tensor.F32, 2, 32), blocks)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -91,7 +92,8 @@ func requantize(values []float64, e Epilogue, d tensor.DType) {
 // MatMul computes c = a x b, with the engine of the options or the default one. Shapes, types and batch broadcasting are those of Op;
 // b may be any view, a transposed one included. C must share no memory with an operand; ranges of columns of one matrix that have none in
 // common do not. Operands that reach beyond their buffers, have a negative stride, or overlap C are refused before anything is written.
-func MatMul(c, a, b tensor.Tensor, opts ...Option) error {
+func MatMul(c, a, b tensor.Tensor, opts ...Option) (err error) {
+	defer mem.Caught(mem.Catch(), &err) // of a mapped file that has been cut short
 	var o options
 	for _, opt := range opts {
 		opt(&o)
