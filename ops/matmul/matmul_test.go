@@ -377,3 +377,12 @@ func TestOddEpilogues(t *testing.T) {
 	blocks := tensor.MakeSpec(tensor.Q8_0, 3, 32)
 	optest.Error(t, matmul.Op{Epilogue: matmul.Epilogue{Residual: matmul.ResidualAfter}}, []string{"residual"}, a, tensor.MakeSpec(tensor.F32, 2, 32), blocks)
 }
+
+// Integer products are exact modulo 2^32, also of integers that float64 does not hold.
+func TestLongIntegers(t *testing.T) {
+	a := tensor.Of([]int64{1<<53 + 1, math.MaxInt64, math.MinInt64 + 5}, 1, 3)
+	b := tensor.Of([]int64{3, 1, 2}, 3, 1)
+	require.Equal(t, []int64{3 - 1 + 10}, optest.Run(t, matmul.Op{}, a, b)[0].Ints())
+	u := tensor.Of([]uint64{math.MaxUint64, 1 << 63, 7}, 1, 3)
+	require.Equal(t, []int64{-1 + 14}, optest.Run(t, matmul.Op{}, u, tensor.Of([]uint64{1, 1, 2}, 3, 1))[0].Ints())
+}

@@ -49,7 +49,13 @@ func (o Op) Reference(out, in []tensor.Tensor) error {
 	}
 	integer := a.DType.IsInt() && b.DType.IsInt()
 	values := make([]float64, c.Elems())
-	av, bv := a.Floats(), b.Floats()
+	var av, bv []float64
+	var ai, bi []int64 // exact beyond 2^53, too
+	if integer {
+		ai, bi = a.Ints(), b.Ints()
+	} else {
+		av, bv = a.Floats(), b.Floats()
+	}
 	for i := range values {
 		col, row := i%n, i/n
 		product := row / m
@@ -57,7 +63,7 @@ func (o Op) Reference(out, in []tensor.Tensor) error {
 		if integer {
 			var sum int64
 			for l := 0; l < k; l++ {
-				sum += int64(av[row*k+l]) * int64(bv[(product*k+l)*n+col])
+				sum += ai[row*k+l] * bi[(product*k+l)*n+col]
 			}
 			acc = float64(int32(sum)) // the result is exact modulo 2^32
 		} else {
