@@ -205,7 +205,8 @@ func (x *Executable) SetSize(name string, n int) error {
 // is copied. Symbolic sizes follow from the dimensions of the inputs.
 //
 // The error says what does not fit: the element type, the rank, a dimension that is fixed, or that is larger than its symbol's most; for an
-// output also memory that is read-only or not contiguous. What was bound before then stays.
+// output also memory that is read-only or not contiguous. What was bound before then stays. An output that shares memory with an input, or with
+// another output, is an error of [Executable.Run].
 func (x *Executable) Bind(v Value, t tensor.Tensor) (err error) {
 	defer mem.Caught(mem.Catch(), &err)
 	if v.id == 0 || v.g != x.source {

@@ -196,6 +196,38 @@ func TestUpdateInPlaceAndViewsOfIt(t *testing.T) {
 	require.Equal(t, []float64{0, 0, -2, -4}, got.Floats())
 }
 
+func TestOutputsShareNoMemory(t *testing.T) {
+	ctx := context.Background()
+	g := New("g")
+	x := g.Input("x", tensor.F32, ops.Const(2), ops.Const(2))
+	y, half := g.Apply("y", addOp{}, x, x), g.Apply("half", addOp{}, x, x)
+	z := g.Apply("z", addOp{}, half, y)
+	g.Output("y", y)
+	g.Output("z", z)
+	require.NoError(t, g.Err())
+	exe, err := g.Compile(ctx, options())
+	require.NoError(t, err)
+	memory := tensor.NewBuffer(64)
+	at := func(off int) tensor.Tensor {
+		v, err := tensor.At(memory, off, tensor.MakeSpec(tensor.F32, 2, 2))
+		require.NoError(t, err)
+		return v
+	}
+	for _, c := range []struct {
+		x, y, z int
+		shares  string
+	}{{0, 0, 32, `"y" shares memory with "x"`}, {0, 12, 32, `"y" shares memory with "x"`}, {0, 32, 4, `"z" shares memory with "x"`}, {0, 16, 20, `"y" shares memory with "z"`}, {0, 16, 32, ""}, {16, 32, 0, ""}} {
+		require.NoError(t, exe.Bind(x, at(c.x)))
+		require.NoError(t, exe.Bind(y, at(c.y)))
+		require.NoError(t, exe.Bind(z, at(c.z)))
+		if c.shares == "" {
+			require.NoError(t, exe.Run(ctx))
+		} else {
+			require.ErrorContains(t, exe.Run(ctx), c.shares)
+		}
+	}
+}
+
 func TestOutputAsNextInputAndBoundOutput(t *testing.T) {
 	ctx := context.Background()
 	g := New("double")

@@ -277,6 +277,21 @@ func (p *plan) inPlaceBlock(n ops.Node, at, out int, last []int) *block {
 	return nil
 }
 
+// outputsApart refuses an output whose memory is that of an input or of another output as well: nodes write it while others still read.
+func (p *plan) outputsApart(x *Executable) error {
+	for out, w := range p.where {
+		if w != bound || !x.outputBound(out) {
+			continue
+		}
+		for v, w := range p.where {
+			if w == bound && v != out && x.bound[v].Valid() && x.bound[out].Overlaps(&x.bound[v]) {
+				return fmt.Errorf("graph %s: output %q shares memory with %q", x.g.name, p.values[out].Name, p.values[v].Name)
+			}
+		}
+	}
+	return nil
+}
+
 // attach points the frame at the arena and at what is bound.
 func (p *plan) attach(x *Executable) error {
 	for v, w := range p.where {
@@ -293,6 +308,9 @@ func (p *plan) attach(x *Executable) error {
 			}
 			p.frame[v] = t
 		}
+	}
+	if err := p.outputsApart(x); err != nil {
+		return err
 	}
 	for _, step := range p.views {
 		if step.op == nil {
