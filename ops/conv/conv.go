@@ -14,7 +14,8 @@ import (
 //
 // The epilogue is that of a matrix product whose columns are the output channels; it has no row scales. Integer images (i8, u8)
 // give exact i32 sums of (x - XZero) * (w - WZero), and padding counts as XZero; with column scales they are requantized like
-// products. Float images give f32, or Out.
+// products. Float images give f32, or Out; where the filter has an infinity or a NaN over padding, whether it is multiplied by zero or
+// left out depends on the kernel.
 type Conv struct {
 	Window
 	Groups       int // 0 means 1
