@@ -12,7 +12,8 @@ import (
 // chunk of k and makes a tile wait, so chunks are long. The next tile of C is asked for ahead.
 //
 //	L2 holds a panel of a chunk of B, kc x nr, and the next one.
-//	L2 holds a block of A, mc strips x kc; where its rows would meet in few sets, or need widening, it is a copy.
+//	L2 holds a block of A, am strips x kc; where its rows would meet in few sets, or need widening, it is a copy.
+//	L3 holds the chunk of B of a job, kc x nc panels, which all of its blocks of A pass; a B that is packed here is packed once into memory for it.
 
 // blockByPanel decides that blocking: kc as above, mc strips and nc panels of a job, am strips of a block of A. With once, all strips are one block.
 func blockByPanel(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, once bool) blocking {
