@@ -11,6 +11,7 @@
 // two to three times as fast, with sums about twice as far from the truth at tiles of 4, nearer to it at tiles of 2. An infinity or a NaN in the image reaches the whole tile.
 // So do values above about 1e37, whose transforms overflow where the sums of their products would not; the option conv=direct of the
 // cpu backend computes such images by the definition.
+// Of images of bytes a 3x3 one goes by the algorithm in integers where kernels multiply pairs of words, with the same sums as by the definition.
 //
 // A depthwise convolution and a pooling vectorize over channels instead (strip); their borders drop taps, and nothing is copied.
 //
