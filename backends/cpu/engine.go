@@ -369,7 +369,7 @@ func (p *plan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *
 func (p *plan) run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
 	r, _ := ws.Data.(*run)
 	if r == nil {
-		r = &run{}
+		r = &run{spaces: new(spaces)}
 		ws.Data = r
 	}
 	r.p, r.e, r.ctx, r.done, r.args, r.weights = p, p.e, ctx, ctx.Done(), args, nil
@@ -410,8 +410,8 @@ func (e *Engine) direct(op matmul.Op, c tensor.Tensor, in []tensor.Tensor, threa
 	if _, err := form(spec, false); err != nil {
 		return op.Reference([]tensor.Tensor{c}, in)
 	}
-	w := spaces.Get().(*matmul.Workspace)
-	defer spaces.Put(w)
+	w := directSpaces.Get().(*matmul.Workspace)
+	defer directSpaces.Put(w)
 	engine := *e
 	engine.threads = threads
 	p := engine.plan(spec, shape)
@@ -420,7 +420,7 @@ func (e *Engine) direct(op matmul.Op, c tensor.Tensor, in []tensor.Tensor, threa
 	return p.run(context.Background(), nil, &args, w)
 }
 
-var spaces = sync.Pool{New: func() any { return new(matmul.Workspace) }}
+var directSpaces = sync.Pool{New: func() any { return new(matmul.Workspace) }}
 
 // operandsOf takes the operands of the epilogue; vectors are copied where they have gaps.
 func operandsOf(op matmul.Op, in []tensor.Tensor, args *matmul.Args) {

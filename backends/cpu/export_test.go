@@ -30,6 +30,9 @@ func Held(p backends.Program) int {
 		}
 	}
 	n += sizes(p.(*program).env.scratch)
+	for _, w := range p.(*program).env.spaces {
+		n += w.Cap()
+	}
 	for _, a := range p.(*program).env.angles {
 		n += 8*(len(a.pos)+len(a.freq)+len(a.factors)) + 4*(len(a.cos)+len(a.sin))
 	}
@@ -42,11 +45,6 @@ func Held(p backends.Program) int {
 			r, ok := k.space.Data.(*run)
 			if !ok {
 				continue
-			}
-			for i := range r.workers {
-				if w := r.workers[i].opt.Workspace; w != nil {
-					n += w.Cap()
-				}
 			}
 			for i := range r.wide {
 				bytes(&r.wide[i])
@@ -65,7 +63,6 @@ func Held(p backends.Program) int {
 				w := &k.work[i]
 				n += 4 * (len(w.q) + len(w.scores) + len(w.acc) + len(w.k) + len(w.v) + len(w.mask) + len(w.top) + len(w.sum))
 				n += 8 * (len(w.from) + len(w.to))
-				n += w.space.Cap()
 				for _, b := range w.kept {
 					for _, packed := range []*gemm.PackedB{b.k, b.v} {
 						if packed != nil {

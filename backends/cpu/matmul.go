@@ -52,6 +52,7 @@ func (k *matmulKernel) bind(ctx context.Context, e *env, part *ops.Part, n *ops.
 		return err
 	}
 	k.plan = engine.plan(spec, shape)
+	k.space.Data = &run{spaces: &e.spaces}
 	if c := part.Values[n.In[1]].Const; c != nil {
 		key := packKey{"cpu", uint8(engine.isa), weightsSpec(spec)}
 		form, err := c.Prepare(key, func() (any, error) { return engine.prepare(ctx, key.spec, c) })

@@ -31,6 +31,7 @@ type env struct {
 	run     uint64          // counts runs, for what may be kept within one
 	angles  map[angleKey]*angles
 	scratch [][]float32 // a row of float32 for each worker
+	spaces  spaces      // of products: nodes run one after the other
 }
 
 // stopped reports whether the run's context has ended. Jobs look at it when they start.

@@ -34,6 +34,7 @@ type run struct {
 	m        int    // rows of one product
 	pitch    [3]int // bytes between rows of C, A, residual
 	workers  []productWorker
+	spaces   *spaces // of the workers, which other runs may use between those of this one
 	rows     []rowWorker
 	bInts    []int32
 	size     int
@@ -245,8 +246,8 @@ func (r *run) multiplyAll() error {
 	if side {
 		workers = par.Workers(r.e.threads, n)
 	}
-	for len(r.workers) < workers {
-		space, err := gemm.NewWorkspace(0)
+	for i := len(r.workers); i < workers; i++ {
+		space, err := r.spaces.of(i)
 		if err != nil {
 			return err
 		}

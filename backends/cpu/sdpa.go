@@ -192,7 +192,7 @@ func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
 	}
 	if k.work[0].space == nil {
 		for i := range k.work {
-			space, err := gemm.NewWorkspace(0)
+			space, err := e.spaces.of(i)
 			if err != nil {
 				return err
 			}

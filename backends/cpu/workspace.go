@@ -21,6 +21,8 @@ type workspace struct {
 	callers int    // products of the node that run side by side and use those buffers
 
 	rows, row int // scratch rows of the program, one a worker, and their elements
+
+	spaces, space int // workspaces of the program for products, one a worker, and their bytes
 }
 
 // pools names the buffers that all products of the process share: three of those with block weights, one of those with weights that are not packed yet.
@@ -34,8 +36,8 @@ type sized interface {
 
 // Workspace bounds the scratch memory that the program holds after its runs: of products (packed and converted operands, quantized rows, the
 // workers' scratch), attention, convolutions and poolings, strips and rows of the workers, tables of angles, and copies of operands in another order.
-// Most nodes keep theirs; quantized rows lie in buffers that all products of the process share. Not counted is what the references of operations
-// allocate that have no kernel of their own.
+// The products of a program take turns with the same workspaces, and quantized rows lie in buffers that all products of the process share; else nodes keep
+// theirs. Not counted is what the references of operations allocate that have no kernel of their own.
 func (p *program) Workspace() backends.Workspace { return p.workspace }
 
 func (p *program) measure(part *ops.Part) error {
@@ -54,7 +56,8 @@ func (p *program) measure(part *ops.Part) error {
 	for _, v := range part.Outputs {
 		tight[v] = false
 	}
-	rows, row := 0, 0
+	var most workspace // of what all nodes use in turn
+	beside := 0        // bytes of a workspace of another worker than the first
 	for i, k := range p.kernels {
 		s, ok := k.(sized)
 		if !ok {
@@ -65,12 +68,16 @@ func (p *program) measure(part *ops.Part) error {
 			return err
 		}
 		p.workspace.Own += int64(w.own)
-		rows, row = max(rows, w.rows), max(row, w.row)
+		most.rows, most.row = max(most.rows, w.rows), max(most.row, w.row)
+		most.spaces, most.space = max(most.spaces, w.spaces), max(most.space, w.space)
+		if w.spaces > 1 {
+			beside = max(beside, w.space)
+		}
 		for j, n := range w.shared {
 			p.workspace.Share(pools[j], backends.Borrowed{Buffers: w.callers, Bytes: int64(n)})
 		}
 	}
-	p.workspace.Own += 4 * int64(rows) * int64(row)
+	p.workspace.Own += 4*int64(most.rows)*int64(most.row) + int64(most.space) + int64(max(most.spaces-1, 0))*int64(beside)
 	for _, a := range p.env.angles {
 		p.workspace.Own += int64(a.bytes())
 	}
@@ -135,7 +142,6 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 	if how == blocked && (s.A != tensor.F32 || looseA) {
 		u.own += 4*all*s.K + stripBytes(threads, all*s.K)
 	}
-	most := 0
 	// The rows of all products may be those of one; else some run side by side.
 	for _, m := range []int{p.shape.M, all} {
 		n := all / m
@@ -174,13 +180,12 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 			if err != nil {
 				return u, err
 			}
-			most = max(most, each*bytes)
+			u.spaces, u.space = max(u.spaces, each), max(u.space, bytes)
 			if staged > 0 {
 				u.shared[3], u.callers = max(u.shared[3], staged), max(u.callers, each)
 			}
 		}
 	}
-	u.own += most
 	return u, nil
 }
 
@@ -259,24 +264,24 @@ func (k *sdpaKernel) workspace(e *env, _ *ops.Part, _ *ops.Node, _ func(int) boo
 	if rows == 0 {
 		return workspace{}, nil
 	}
+	workers := par.Workers(e.threads, k.groups.total*k.tiles)
 	bytes := 4*(rows*(k.d+keyBlock+k.dv+2)+keyBlock*(1+k.d+k.dv)) + 16*rows
 	if rows >= fewRows && k.n > 0 {
-		b, err := k.packedBytes()
+		kept, space, err := k.packedBytes()
 		if err != nil {
 			return workspace{}, err
 		}
-		bytes += b
+		return workspace{own: workers * (bytes + kept), spaces: workers, space: space}, nil
 	}
-	return workspace{own: par.Workers(e.threads, k.groups.total*k.tiles) * bytes}, nil
+	return workspace{own: workers * bytes}, nil
 }
 
-// packedBytes bounds the packed keys and values of a worker and the workspace of their products.
-func (k *sdpaKernel) packedBytes() (int, error) {
+// packedBytes bounds the packed keys and values of a worker and the workspace of its products.
+func (k *sdpaKernel) packedBytes() (kept, space int, err error) {
 	blocks := max(1, min((k.n+keyBlock-1)/keyBlock, keptBytes/(4*keyBlock*max(k.d+k.dv, 1))))
 	o := gemm.Options{Threads: 1, ISA: k.isa}
 	add := o
 	add.Accumulate = true
-	bytes, most := 0, 0
 	for _, s := range []struct {
 		k, n int
 		o    *gemm.Options
@@ -286,21 +291,21 @@ func (k *sdpaKernel) packedBytes() (int, error) {
 		}
 		b, err := gemm.PackB(gemm.Of(make([]float32, s.k*s.n), s.k, s.n), &o)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		bytes += blocks * b.Bytes()
+		kept += blocks * b.Bytes()
 		for rows := range queryTile + 1 {
 			n, err := gemm.WorkspaceBytes(gemm.Raw(gemm.F32, nil, rows, s.n, s.n, 1), gemm.Raw(gemm.F32, nil, rows, s.k, s.k, 1), gemm.Matrix{}, b, s.o)
 			if err != nil {
-				return 0, err
+				return 0, 0, err
 			}
-			most = max(most, n)
+			space = max(space, n)
 		}
 		if err := b.Close(); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return bytes + most, nil
+	return kept, space, nil
 }
 
 // imageBytes is the memory of an image's copy with the channels last; 0 where there is none.
