@@ -48,9 +48,6 @@ func (k *matmulKernel) bind(ctx context.Context, e *env, part *ops.Part, n *ops.
 		k.fallback.op = n.Op
 		return k.fallback.bind(ctx, e, part, n)
 	}
-	if err := engine.Supports(spec, shape); err != nil {
-		return err
-	}
 	k.plan = engine.plan(spec, shape)
 	k.space.Data = &run{spaces: &e.spaces}
 	if c := part.Values[n.In[1]].Const; c != nil {
