@@ -240,48 +240,37 @@ func (g *Graph) ApplyAll(name string, op ops.Op, in ...Value) []Value {
 
 // root follows views to the value whose memory they show.
 func (g *Graph) root(id int) int {
-	for {
-		p := g.values[id].producer
-		if p < 0 {
-			return id
-		}
-		if _, view := g.nodes[p].op.(ops.Viewer); !view {
-			return id
-		}
-		id = g.nodes[p].in[0]
+	for shown := g.shown(id); shown >= 0; shown = g.shown(id) {
+		id = shown
 	}
+	return id
+}
+
+// shown returns the value that a view shows, or -1 if the value is no view.
+func (g *Graph) shown(id int) int {
+	if p := g.values[id].producer; p >= 0 {
+		if _, view := g.nodes[p].op.(ops.Viewer); view {
+			return g.nodes[p].in[0]
+		}
+	}
+	return -1
 }
 
 // replace marks a value, and the views between it and its memory, as no longer readable.
 func (g *Graph) replace(id int) {
-	for id >= 0 {
+	for ; id >= 0; id = g.shown(id) {
 		g.values[id].replaced = true
-		p := g.values[id].producer
-		if p < 0 {
-			return
-		}
-		if _, view := g.nodes[p].op.(ops.Viewer); !view {
-			return
-		}
-		id = g.nodes[p].in[0]
 	}
 }
 
 // stale reports whether the memory of a value, which may be a view, has been updated in place since the value was made.
 func (g *Graph) stale(id int) bool {
-	for {
+	for ; id >= 0; id = g.shown(id) {
 		if g.values[id].replaced {
 			return true
 		}
-		p := g.values[id].producer
-		if p < 0 {
-			return false
-		}
-		if _, view := g.nodes[p].op.(ops.Viewer); !view {
-			return false
-		}
-		id = g.nodes[p].in[0]
 	}
+	return false
 }
 
 // Output names a value that is read after a run.
