@@ -52,32 +52,18 @@ func fileAt(addr uintptr) (string, bool) {
 	return "", false
 }
 
-// Faults makes a fault on a mapped file, which would end the process, the function's error, in this goroutine and in the helpers of its parallel
-// regions:
-//
-//	defer mem.Faults(&err)()
-//
-// Every other panic goes on, and so does a fault anywhere else.
-func Faults(err *error) func() {
-	before := Catch()
-	return func() {
-		debug.SetPanicOnFault(before)
-		caught(recover(), err)
-	}
-}
-
-// Catch and Caught are Faults for what may allocate nothing:
+// Catch makes a fault on a mapped file, which would end the process, the function's error, in this goroutine and in the helpers of its parallel
+// regions. Nothing is allocated:
 //
 //	defer mem.Caught(mem.Catch(), &err)
+//
+// Every other panic goes on, and so does a fault anywhere else.
 func Catch() (before bool) { return debug.SetPanicOnFault(true) }
 
 // Caught ends what Catch began; it must be deferred itself.
 func Caught(before bool, err *error) {
 	debug.SetPanicOnFault(before)
-	caught(recover(), err)
-}
-
-func caught(v any, err *error) {
+	v := recover()
 	if v == nil {
 		return
 	}

@@ -29,7 +29,7 @@ var sink byte
 func TestFaultsOfAMappedFileAreErrors(t *testing.T) {
 	m, path := cutShort(t)
 	read := func(i int) (err error) {
-		defer Faults(&err)()
+		defer Caught(Catch(), &err)
 		sink += m.Data()[i]
 		return nil
 	}
@@ -46,7 +46,7 @@ func TestFaultsOfAMappedFileAreErrors(t *testing.T) {
 func TestOtherPanicsGoOn(t *testing.T) {
 	require.PanicsWithValue(t, "other", func() {
 		var err error
-		defer Faults(&err)()
+		defer Caught(Catch(), &err)
 		panic("other")
 	})
 	data, release, err := Guarded(1)
@@ -54,7 +54,7 @@ func TestOtherPanicsGoOn(t *testing.T) {
 	defer release()
 	require.Panics(t, func() {
 		var err error
-		defer Faults(&err)()
+		defer Caught(Catch(), &err)
 		sink += *(*byte)(unsafe.Add(unsafe.Pointer(&data[0]), 1))
 	})
 }

@@ -127,7 +127,7 @@ func Anonymous(n int) (*Mapping, error) {
 	return &Mapping{data: raw[:n:n], raw: raw}, nil
 }
 
-// File maps a whole regular file read-only, or reads it where the system cannot map. A file that is cut short afterwards faults where it is read: see Faults.
+// File maps a whole regular file read-only, or reads it where the system cannot map. A file that is cut short afterwards faults where it is read: see Catch.
 func File(path string) (*Mapping, error) {
 	f, err := regular.Open(path)
 	if err != nil {

@@ -92,7 +92,7 @@ func Open(path string) (f *File, err error) {
 			_ = buf.Close()
 		}
 	}()
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	if f, err = parse(buf); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -73,7 +73,7 @@ type QuantizedTensor struct {
 // and tables of positions stay as they are, and so do matrices whose rows are no whole number of blocks where the recipe has no
 // smaller type for them. The error names the tensor, row and block of a number that cannot be represented.
 func Quantize(ctx context.Context, out io.Writer, f *File, o QuantizeOptions) (list []QuantizedTensor, err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	name := strings.ToLower(o.Type)
 	if full, ok := aliases[name]; ok {
 		name = full

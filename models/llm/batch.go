@@ -130,7 +130,7 @@ func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, eac
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := compute(ctx, s.exe); err != nil {
+	if err := s.exe.Run(ctx); err != nil {
 		return err
 	}
 	if rows == 0 {

@@ -196,7 +196,7 @@ func (m *Model) encode(ctx context.Context, ids []int32, each func(int, []float3
 	defer e.busy.Done()
 	if exe == nil {
 		var err error
-		if exe, err = fork(ctx, e.first); err != nil {
+		if exe, err = e.first.Fork(ctx); err != nil {
 			return err
 		}
 	}
@@ -212,7 +212,7 @@ func (m *Model) encode(ctx context.Context, ids []int32, each func(int, []float3
 	if err := errors.Join(exe.Bind(e.ids, tensor.Of(ids, 1, len(ids))), exe.Bind(e.pos, tensor.Of(positions, 1, len(ids)))); err != nil {
 		return err
 	}
-	if err := compute(ctx, exe); err != nil {
+	if err := exe.Run(ctx); err != nil {
 		return err
 	}
 	out := exe.Output(e.hidden)

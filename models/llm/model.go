@@ -97,7 +97,7 @@ type program struct {
 // mapped and must stay as they are until Close: a file that is cut short meanwhile is an error of the calls that read it, one that is overwritten in
 // place changes the results.
 func Open(path string, o Options) (m *Model, err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	start := time.Now()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -124,7 +124,7 @@ func Open(path string, o Options) (m *Model, err error) {
 
 // Parse opens a GGUF file that lies in memory, such as an embedded one. The bytes must not change.
 func Parse(data []byte, o Options) (m *Model, err error) {
-	defer mem.Faults(&err)() // packed weights may be mapped
+	defer mem.Caught(mem.Catch(), &err) // packed weights may be mapped
 	start := time.Now()
 	f, err := gguf.Parse(data)
 	if err != nil {
@@ -236,7 +236,7 @@ func (m *Model) limits() limits {
 
 // program returns the compiled decoder for limits, built by the first caller.
 func (m *Model) program(ctx context.Context, lim limits) (p *program, err error) {
-	defer mem.Faults(&err)() // weights may be packed or converted
+	defer mem.Caught(mem.Catch(), &err) // weights may be packed or converted
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -268,7 +268,7 @@ func (p *program) fork(ctx context.Context) (*graph.Executable, error) {
 		p.taken = true
 		return p.exe, nil
 	}
-	return fork(ctx, p.exe)
+	return p.exe.Fork(ctx)
 }
 
 // Executable returns the compiled graph of the model's sessions, for reports on placement and memory.

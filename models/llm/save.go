@@ -27,7 +27,7 @@ func (e *SavedError) Error() string { return "saved session: " + e.Reason }
 
 // fingerprint tells models apart whose caches must not be mixed: by shape, and by three samples of every weight.
 func (m *Model) fingerprint() (sum uint32, err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	h := crc32.NewIEEE()
 	c := m.Config
 	fmt.Fprint(h, c.Arch, c.Vocab, c.Dim, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.ValDim, m.opts.CacheType)

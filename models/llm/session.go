@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/tessera-go/tessera/graph"
-	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -249,7 +248,7 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 			return nil, err
 		}
 	}
-	if err := compute(ctx, s.exe); err != nil {
+	if err := s.exe.Run(ctx); err != nil {
 		return nil, err
 	}
 	s.tokens = append(s.tokens, ids...)
@@ -258,18 +257,6 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 	}
 	out := s.exe.Output(s.p.result())
 	return tensor.Data[float32](&out), nil
-}
-
-// compute runs a graph. A model's file that has lost what is mapped of it is an error.
-func compute(ctx context.Context, exe *graph.Executable) (err error) {
-	defer mem.Faults(&err)()
-	return exe.Run(ctx)
-}
-
-// fork prepares another executable of a graph, with the same care.
-func fork(ctx context.Context, exe *graph.Executable) (f *graph.Executable, err error) {
-	defer mem.Faults(&err)()
-	return exe.Fork(ctx)
 }
 
 // result is the output of the graph.

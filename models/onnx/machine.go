@@ -259,7 +259,7 @@ func (r *runner) call(n *Node, ins []*value, f *frame) (outs []*value, err error
 			return
 		}
 		fail, ok := v.(*failure)
-		_, fault := v.(interface{ Addr() uintptr }) // of memory, such as a file that was cut short: see mem.Faults
+		_, fault := v.(interface{ Addr() uintptr }) // of memory, such as a file that was cut short: see mem.Catch
 		if bug, runtime := v.(runtime.Error); runtime && !fault {
 			fail, ok = &failure{err: fmt.Errorf("%w: %v", errDefinition, bug)}, true
 		}

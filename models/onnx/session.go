@@ -98,7 +98,7 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 
 // begin puts quantized operators in place, and compiles the model if its input shapes are fixed.
 func (s *Session) begin(ctx context.Context) (err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	if !s.opts.AsWritten {
 		s.graph = s.model.qdq()
 	}
@@ -175,7 +175,7 @@ func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (er
 	if s.model.closed {
 		return errClosed
 	}
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	low, err := s.lower(ctx, specs, nil, false)
 	if err == nil {
 		s.current = low
@@ -188,7 +188,7 @@ func (s *Session) Run(ctx context.Context, in map[string]Value) (out map[string]
 	if s.model.closed {
 		return nil, errClosed
 	}
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	specs, err := s.model.checkInputs(in)
 	if err != nil {
 		return nil, err

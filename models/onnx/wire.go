@@ -47,7 +47,7 @@ func decode(buf *tensor.Buffer, dir string, files bool) (*Model, error) {
 
 // read decodes the file that buf holds into m.
 func (m *Model) read(buf *tensor.Buffer) (err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	d := &decoder{m: m, buf: buf}
 	if err := locate(d.model(buf.Bytes()), buf.Bytes()); err != nil {
 		return err

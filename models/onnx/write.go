@@ -19,7 +19,7 @@ func (m *Model) Encode() (data []byte, err error) {
 	if m.closed {
 		return nil, errClosed
 	}
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	return m.encode(), nil
 }
 
@@ -172,7 +172,7 @@ func (a *Attr) encode() []byte {
 
 // Encode returns the tensor as a file of its own, or as a field of a model. The error is that of Model.Encode.
 func (t *Tensor) Encode() (data []byte, err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	return t.encode(), nil
 }
 

@@ -62,7 +62,7 @@ func Open(path string) (f *File, err error) {
 			_ = buf.Close()
 		}
 	}()
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	if f, err = parse(buf); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -85,7 +85,7 @@ func (f *File) Data(info *Info) []byte {
 
 // Tensor returns a tensor as a view of the file; one that does not lie at a multiple of its element's size is copied.
 func (f *File) Tensor(name string) (_ tensor.Tensor, err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	i, ok := f.names[name]
 	if !ok {
 		return tensor.Tensor{}, fmt.Errorf("safetensors: tensor %q: %w", name, ErrMissing)

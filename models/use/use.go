@@ -204,7 +204,7 @@ func Open(dir string, list ...backends.Backend) (*Model, error) {
 }
 
 func (m *Model) compile(list []backends.Backend) (err error) {
-	defer mem.Faults(&err)()
+	defer mem.Caught(mem.Catch(), &err)
 	if err := m.build(); err != nil {
 		return err
 	}
@@ -367,17 +367,11 @@ func (m *Model) Embed(ctx context.Context, text string) (vector []float32, ids [
 	if err := errors.Join(m.exe.Bind(m.ids, tensor.Of(used, len(used))), m.exe.Bind(m.pos, tensor.Of(positions, len(used)))); err != nil {
 		return nil, nil, err
 	}
-	if err := m.run(ctx); err != nil {
+	if err := m.exe.Run(ctx); err != nil {
 		return nil, nil, err
 	}
 	out := m.exe.Output(m.out)
 	return append([]float32(nil), tensor.Data[float32](&out)...), ids, nil
-}
-
-// run computes. A file of weights that was cut short while it is mapped is an error.
-func (m *Model) run(ctx context.Context) (err error) {
-	defer mem.Faults(&err)()
-	return m.exe.Run(ctx)
 }
 
 // Close releases the model.
