@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -30,6 +32,8 @@ type Device struct {
 	sys  Sys
 	info Info
 	heap *BO
+
+	closing sync.Once // a second close of a descriptor would close what has taken its number since
 }
 
 // Open opens a device node, usually /dev/accel/accel0.
@@ -86,9 +90,10 @@ func New(sys Sys) (*Device, error) {
 // Info returns what the driver says of the chip.
 func (d *Device) Info() Info { return d.info }
 
-// Close frees the heap and closes the device. Contexts and buffers must have been closed before.
-func (d *Device) Close() error {
-	return errors.Join(d.heap.Close(), d.sys.Close())
+// Close frees the heap and closes the device. Contexts and buffers must have been closed before. A second call does nothing.
+func (d *Device) Close() (err error) {
+	d.closing.Do(func() { err = errors.Join(d.heap.Close(), d.sys.Close()) })
+	return err
 }
 
 // call makes an ioctl with a structure as argument and reads the structure back.
@@ -156,6 +161,9 @@ func (d *Device) newBO(typ BOType, size, align int) (_ *BO, err error) {
 		return nil, fmt.Errorf("map %d bytes: %w", full, err)
 	}
 	b.Data, b.mapped = mem, true
+	if b.Addr == InvalidAddr { // the array goes through the page tables of this process (PASID)
+		b.Addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	}
 	return b, nil
 }
 
@@ -381,7 +389,8 @@ func (s *Session) Run(ctx context.Context, stream []uint32, bufs ...*BO) (err er
 // wait waits for a point on the context's timeline, in turns short enough to obey ctx.
 func (s *Session) wait(ctx context.Context, c *hwContext, seq uint64) error {
 	const turn = 50 * time.Millisecond
-	end := s.dev.sys.Monotonic() + s.opt.Timeout
+	now := s.dev.sys.Monotonic()
+	end := now + min(s.opt.Timeout, math.MaxInt64-now) // the largest timeout means none
 	for {
 		until := min(end, s.dev.sys.Monotonic()+turn)
 		w := TimelineWait{TimeoutNsec: int64(until), Count: 1, Flags: waitForSubmit}

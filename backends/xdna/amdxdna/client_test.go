@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,9 +48,12 @@ type rig struct {
 	a, b, c *amdxdna.BO
 }
 
-func open(t *testing.T) *rig {
+func open(t *testing.T) *rig { return openWith(t, fake.Options{}) }
+
+func openWith(t *testing.T, o fake.Options) *rig {
 	t.Helper()
-	f := fake.New(fake.Options{Columns: 8, NewArray: func(int) (fake.Array, error) { return &adder{}, nil }})
+	o.Columns, o.NewArray = 8, func(int) (fake.Array, error) { return &adder{}, nil }
+	f := fake.New(o)
 	d, err := amdxdna.New(f)
 	require.NoError(t, err)
 	x, err := amdxdna.ParseXclbin(fake.Xclbin([]byte{7}, 8, "MLIR_AIE"))
@@ -109,6 +114,43 @@ func TestProduct(t *testing.T) {
 	}
 	require.Equal(t, 1, r.s.Configurations(), "sizes change, the configuration does not")
 	require.Empty(t, r.fake.Complaints())
+	r.close(t)
+}
+
+// TestAddresses: the array sees a shared buffer at an address of the device's own, or, where the driver names none, where the process has mapped it.
+func TestAddresses(t *testing.T) {
+	for _, iova := range []bool{false, true} {
+		r := openWith(t, fake.Options{IOVA: iova})
+		require.NotEqual(t, uint64(amdxdna.InvalidAddr), r.a.Addr)
+		require.Equal(t, !iova, r.a.Addr == uint64(uintptr(unsafe.Pointer(&r.a.Data[0]))))
+		require.NoError(t, r.product(1000))
+		require.Empty(t, r.fake.Complaints())
+		r.close(t)
+	}
+}
+
+// TestCloseTwice: the second close is none, on a device too, whose descriptor may have become another file's.
+func TestCloseTwice(t *testing.T) {
+	r := open(t)
+	r.close(t)
+	r.close(t)
+}
+
+// TestTimeouts: the longest timeout is none, and a command that never ends leaves by its context.
+func TestTimeouts(t *testing.T) {
+	r := open(t)
+	x, err := amdxdna.ParseXclbin(fake.Xclbin([]byte{7}, 8, "MLIR_AIE"))
+	require.NoError(t, err)
+	for _, timeout := range []time.Duration{math.MaxInt64, math.MaxInt64 - time.Second, time.Hour} {
+		require.NoError(t, r.s.Close())
+		r.s, err = amdxdna.NewSession(r.dev, x, "", amdxdna.SessionOptions{Timeout: timeout})
+		require.NoError(t, err)
+		require.NoError(t, r.product(100))
+		r.fake.HangNext()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		require.ErrorIs(t, r.s.Run(ctx, []uint32{1}, r.a, r.b, r.c), context.DeadlineExceeded)
+		cancel()
+	}
 	r.close(t)
 }
 

@@ -76,6 +76,10 @@ const (
 	InfoFirmware = 8
 )
 
+// InvalidAddr (AMDXDNA_INVALID_ADDR) stands for an address that the driver does not know: of shared buffers where no I/O addresses are assigned, because
+// the array sees them where the process has mapped them.
+const InvalidAddr = 1<<64 - 1
+
 // configCU is the param_type of CONFIG_HWCTX that names the context's compute units.
 const configCU = 0
 

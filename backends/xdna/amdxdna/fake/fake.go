@@ -26,6 +26,9 @@ type Array interface {
 // Options say what the fake is.
 type Options struct {
 	Columns int // 5 = XDNA, 8 = XDNA2; 0 = 8
+	// IOVA gives shared buffers addresses of the device's own, as the driver does where it cannot or is told not to use the page tables of the process
+	// (PASID). Otherwise the driver names no address, and the array sees a buffer where the process has mapped it.
+	IOVA bool
 	// NewArray makes the array of a new context of that many columns.
 	NewArray func(columns int) (Array, error)
 }
@@ -278,9 +281,11 @@ func (d *Device) createBO(c *amdxdna.CreateBO, _ []amdxdna.Pointer) error {
 		if b.typ == amdxdna.BOCmd && c.Size < amdxdna.PacketBytes {
 			return d.refuse("CREATE_BO: command buffer of %d bytes", c.Size)
 		}
-		b.addr = d.nextAddr
-		d.nextAddr += (c.Size + 2*pageBytes - 1) / pageBytes * pageBytes // a gap catches overruns
 		b.host = aligned(int(c.Size), pageBytes)
+		if b.addr = uint64(uintptr(unsafe.Pointer(&b.host[0]))); d.opt.IOVA {
+			b.addr = d.nextAddr
+			d.nextAddr += (c.Size + 2*pageBytes - 1) / pageBytes * pageBytes // a gap catches overruns
+		}
 		b.dev = make([]byte, c.Size)
 	case amdxdna.BODevHeap:
 		if d.heap != nil {
@@ -354,9 +359,12 @@ func (d *Device) getBOInfo(g *amdxdna.GetBOInfo, _ []amdxdna.Pointer) error {
 	if err != nil {
 		return err
 	}
-	g.XDNAAddr = b.addr
-	if b.typ != amdxdna.BODev {
-		g.MapOffset = b.off
+	g.XDNAAddr, g.MapOffset = b.addr, b.off
+	switch shared := b.typ == amdxdna.BOShare || b.typ == amdxdna.BOCmd; {
+	case shared && !d.opt.IOVA:
+		g.XDNAAddr = amdxdna.InvalidAddr
+	case b.typ == amdxdna.BODev:
+		g.MapOffset = amdxdna.InvalidAddr
 	}
 	return nil
 }
