@@ -31,6 +31,7 @@ type Engine struct {
 	plans   map[planKey]*mmPlan
 	loaded  *design.Design // what the array is configured for
 	broken  bool           // a dispatch failed: configure again
+	closed  bool           // and the executor with it
 	stats   backends.Stats
 
 	hostResults atomic.Int64 // counted while others hold the lock
@@ -438,6 +439,9 @@ func (e *Engine) predict(d *design.Design, r *design.Run) (float64, error) {
 
 // use makes the array ready for a design. The caller holds the lock.
 func (e *Engine) use(ctx context.Context, d *design.Design) error {
+	if e.closed {
+		return fmt.Errorf("%s: the backend is closed", e.dev.Name)
+	}
 	if e.loaded == d && !e.broken {
 		return nil
 	}

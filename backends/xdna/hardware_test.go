@@ -50,10 +50,9 @@ func (e *emulated) Execute(ctx context.Context, stream []uint32, bufs [][]byte) 
 	return err
 }
 
-// The same engine runs on a device behind the driver's interface, with the same bits, and comes back after a failure.
-func TestHardware(t *testing.T) {
-	spec := matmul.Spec{A: tensor.I8, B: tensor.I8, C: tensor.I16, BLayout: matmul.ColMajor}
-	types, err := device.ParseTypes("int8-int16")
+// openFake is a backend on a device behind the driver's interface that is configured for products of these types.
+func openFake(t *testing.T, pair string) (*Backend, *fake.Device) {
+	types, err := device.ParseTypes(pair)
 	require.NoError(t, err)
 	d, err := DefaultDesign(device.XDNA2, types, design.ColMajor)
 	require.NoError(t, err)
@@ -70,6 +69,47 @@ func TestHardware(t *testing.T) {
 	require.NoError(t, err)
 	b, err := NewWithExecutor(device.XDNA2, Options{Mode: Emulate}, NewHardware(chip, x, Manifest(d)))
 	require.NoError(t, err)
+	return b, f
+}
+
+// Close in the middle of products waits for the one that runs; those behind it are errors, and nothing is left or touched again.
+func TestHardwareCloseWhileRunning(t *testing.T) {
+	spec := matmul.Spec{A: tensor.I8, B: tensor.I8, C: tensor.I16, BLayout: matmul.ColMajor}
+	b, f := openFake(t, "int8-int16")
+	q := randomProblem(rand.New(rand.NewPCG(3, 4)), spec, 64, 64, 64, 0)
+	w, err := b.engine.Pack(context.Background(), q.spec, q.b)
+	require.NoError(t, err)
+	plan, err := b.engine.Plan(q.spec, matmul.Shape{M: q.m})
+	require.NoError(t, err)
+	const users = 3
+	first, ends := make(chan error, users), make(chan error, users)
+	for range users {
+		go func() {
+			a, space := matmul.Args{A: q.a, C: tensor.New(q.spec.C, q.m, q.spec.N)}, new(matmul.Workspace)
+			err := plan.Run(context.Background(), w, &a, space)
+			for first <- err; err == nil; {
+				err = plan.Run(context.Background(), w, &a, space)
+			}
+			ends <- err
+		}()
+	}
+	for range users {
+		require.NoError(t, <-first)
+	}
+	require.NoError(t, b.Close())
+	require.NoError(t, b.Close())
+	for range users {
+		require.ErrorContains(t, <-ends, "closed")
+	}
+	bos, contexts, maps := f.Live()
+	require.Zero(t, bos+contexts+maps)
+	require.Empty(t, f.Complaints())
+}
+
+// The same engine runs on a device behind the driver's interface, with the same bits, and comes back after a failure.
+func TestHardware(t *testing.T) {
+	spec := matmul.Spec{A: tensor.I8, B: tensor.I8, C: tensor.I16, BLayout: matmul.ColMajor}
+	b, f := openFake(t, "int8-int16")
 	require.False(t, b.Describe().Simulated)
 	fast := open(t, device.XDNA2, Options{})
 	rng := rand.New(rand.NewPCG(3, 3))

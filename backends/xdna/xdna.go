@@ -111,12 +111,16 @@ func (b *Backend) Stats() backends.Stats {
 	return s
 }
 
-// Close releases the executor.
+// Close releases the executor, after the product that it runs. Later products on it are errors; a second call does nothing.
 func (b *Backend) Close() error {
-	if b.engine.exec != nil {
-		return b.engine.exec.Close()
+	e := b.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.exec == nil || e.closed {
+		return nil
 	}
-	return nil
+	e.closed = true
+	return e.exec.Close()
 }
 
 // Supports takes products with constant weights, and convolutions as such, that the cost model sees gain on the array.
