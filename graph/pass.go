@@ -30,7 +30,6 @@ var passes = []pass{
 	{"glu", "activation and multiplication become a gated unit", fuseGLU},
 	{"epilogue", "what follows a product becomes part of it: scale, bias, activation, residual", fuseEpilogue},
 	{"siblings", "products of one input with small weights become one product", joinSiblings},
-	{"batchnorm", "a batch normalization becomes part of the filter before it", foldBatchNorm},
 	{"conv", "what follows a convolution becomes part of it: scale, bias, activation, residual", fuseConv},
 	{"layout", "images lie with their channels last between convolutions", channelsLast},
 	{"softmax", "a softmax takes the scale and the mask before it", fuseSoftmax},

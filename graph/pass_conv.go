@@ -1,74 +1,12 @@
 package graph
 
 import (
-	"math"
-
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/conv"
 	"github.com/tessera-go/tessera/ops/elementwise"
 	"github.com/tessera-go/tessera/ops/matmul"
-	"github.com/tessera-go/tessera/ops/norm"
 	"github.com/tessera-go/tessera/tensor"
 )
-
-// foldBatchNorm multiplies a batch normalization with stored statistics into the filter of the convolution before it, and leaves
-// its shift as a bias.
-func foldBatchNorm(g *Graph, _ *passContext) (int, error) {
-	f := newFuser(g)
-	for i := range f.nodes {
-		if op, ok := f.nodes[i].op.(norm.Batch); ok && !f.drop[i] {
-			f.batchNormAt(i, op)
-		}
-	}
-	return f.finish()
-}
-
-func (f *fuser) batchNormAt(i int, op norm.Batch) {
-	n := &f.nodes[i]
-	m, ok := f.maker(n.in[0])
-	if !ok {
-		return
-	}
-	c, ok := m.op.(conv.Conv)
-	if !ok || c.Epilogue.ColScale || c.Epilogue.Act.Kind != ops.NoActivation || c.Epilogue.Residual != matmul.NoResidual ||
-		c.Layout != conv.ChannelsFirst || f.values[n.in[0]].spec.DType != tensor.F32 {
-		return
-	}
-	_, bias, _, _ := c.Operands()
-	params := append([]int{m.in[1]}, n.in[1:5]...)
-	if bias >= 0 {
-		params = append(params, m.in[bias])
-	}
-	for _, v := range params {
-		if v < 0 || f.values[v].constant == nil || f.values[v].spec.DType != tensor.F32 {
-			return
-		}
-	}
-	w := f.values[m.in[1]].constant.Tensor.Clone()
-	column := func(v int) []float64 { return f.values[v].constant.Tensor.Floats() }
-	scale, shift, mean, variance := column(n.in[1]), column(n.in[2]), column(n.in[3]), column(n.in[4])
-	channels := w.Dims[0]
-	old := make([]float64, channels)
-	if bias >= 0 {
-		old = column(m.in[bias])
-	}
-	filter := tensor.Data[float32](&w)
-	each := len(filter) / max(channels, 1)
-	sum := make([]float32, channels)
-	for j := range channels {
-		factor := scale[j] / math.Sqrt(variance[j]+float64(op.Eps))
-		sum[j] = float32((old[j]-mean[j])*factor + shift[j])
-		for l := range filter[j*each : (j+1)*each] {
-			filter[j*each+l] = float32(float64(filter[j*each+l]) * factor)
-		}
-	}
-	c.Epilogue.Bias = true
-	_, bias, _, total := c.Operands()
-	in := make([]int, total)
-	in[0], in[1] = m.in[0], f.addConstant(n.name+".filter", w)
-	in[bias] = f.addConstant(n.name+".bias", tensor.Of(sum, channels))
-	f.replaceNode(i, c, in, m)
-}
 
 // addConstant adds a value that a pass has computed. Existing values keep their numbers.
 func (g *Graph) addConstant(name string, t tensor.Tensor) int {
