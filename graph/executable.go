@@ -58,7 +58,6 @@ type Executable struct {
 	opts     Options
 	passes   []PassResult
 	sizes    [MaxSymbols]int
-	set      [MaxSymbols]bool // explicitly, by SetSize
 	bound    []tensor.Tensor
 	bindings uint64
 	arena    *tensor.Buffer
@@ -194,7 +193,6 @@ func (x *Executable) SetSize(name string, n int) error {
 			return fmt.Errorf("graph %s: %s = %d, at most %d was planned", x.g.name, name, n, s.max)
 		}
 		x.sizes[i] = n
-		x.set[i] = true
 		return nil
 	}
 	return fmt.Errorf("graph %s: no symbolic size %q", x.g.name, name)
@@ -404,13 +402,13 @@ func (x *Executable) Run(ctx context.Context) (err error) {
 	for i := range p.segments {
 		s := &p.segments[i]
 		if err := s.program.Run(ctx, p.frame, 0, s.last-s.first); err != nil {
-			return x.runError(p, s, err)
+			return x.runError(s, err)
 		}
 	}
 	return nil
 }
 
-func (x *Executable) runError(p *plan, s *segment, err error) error {
+func (x *Executable) runError(s *segment, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -434,7 +432,7 @@ func (x *Executable) runWatched(ctx context.Context, p *plan) error {
 				start = time.Now()
 			}
 			if err := s.program.Run(ctx, p.frame, n-s.first, n-s.first+1); err != nil {
-				return x.runError(p, s, err)
+				return x.runError(s, err)
 			}
 			if timed {
 				took = time.Since(start)

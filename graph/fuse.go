@@ -10,13 +10,15 @@ import (
 // A fuser finds nodes that one op can replace. The value that the last of them makes keeps its identity: readers see no change.
 type fuser struct {
 	*Graph
-	count []int // uses of every value
+	count []int // uses of every value, see recount
 	drop  []bool
 	fused int
 }
 
 func newFuser(g *Graph) *fuser {
-	return &fuser{Graph: g, count: g.uses(), drop: make([]bool, len(g.nodes))}
+	f := &fuser{Graph: g, drop: make([]bool, len(g.nodes))}
+	f.recount()
+	return f
 }
 
 func (f *fuser) finish() (int, error) {
@@ -63,25 +65,25 @@ func (f *fuser) replaceNode(at int, op ops.Op, in []int, absorbed ...*node) {
 	f.nodes[at].op = op
 	f.nodes[at].in = in
 	f.fused++
-	f.count = f.Graph.usesExcept(f.drop)
+	f.recount()
 }
 
-func (g *Graph) usesExcept(drop []bool) []int {
-	count := make([]int, len(g.values))
-	for i, n := range g.nodes {
-		if drop[i] {
+// recount counts, for every value, the inputs of nodes that are left and the outputs of the graph that it is.
+func (f *fuser) recount() {
+	f.count = make([]int, len(f.values))
+	for i, n := range f.nodes {
+		if f.drop[i] {
 			continue
 		}
 		for _, v := range n.in {
 			if v >= 0 {
-				count[v]++
+				f.count[v]++
 			}
 		}
 	}
-	for _, o := range g.outputs {
-		count[o.value]++
+	for _, o := range f.outputs {
+		f.count[o.value]++
 	}
-	return count
 }
 
 // isRow reports whether a value is a f32 vector along the innermost dimension of n elements.

@@ -352,22 +352,6 @@ func (g *Graph) clone() *Graph {
 	return &c
 }
 
-// uses counts, for every value, the inputs of nodes and the outputs of the graph that it is.
-func (g *Graph) uses() []int {
-	count := make([]int, len(g.values))
-	for _, n := range g.nodes {
-		for _, v := range n.in {
-			if v >= 0 {
-				count[v]++
-			}
-		}
-	}
-	for _, o := range g.outputs {
-		count[o.value]++
-	}
-	return count
-}
-
 // specs returns the specs of a node's inputs at the largest sizes.
 func (g *Graph) specs(ids []int) []tensor.Spec {
 	out := make([]tensor.Spec, len(ids))

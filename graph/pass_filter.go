@@ -64,15 +64,12 @@ func (f *fuser) padAt(i int) bool {
 
 // filter is a convolution whose numbers are constants and end with its bias.
 type filter struct {
-	node       *node
-	e          *matmul.Epilogue
-	op         ops.Op
-	with       func(matmul.Epilogue) ops.Op
-	layout     conv.Layout
-	transposed bool
-	groups     int
-	colScale   int
-	bias       int
+	node     *node
+	epilogue matmul.Epilogue
+	with     func(matmul.Epilogue) ops.Op
+	layout   conv.Layout
+	colScale int // operands, or -1
+	bias     int
 }
 
 func (f *fuser) filterOf(v int) (filter, bool) {
@@ -80,23 +77,24 @@ func (f *fuser) filterOf(v int) (filter, bool) {
 	if !made || f.values[v].spec.DType != tensor.F32 {
 		return filter{}, false
 	}
-	t := filter{node: m, op: m.op}
+	t := filter{node: m}
 	switch op := m.op.(type) {
 	case conv.Conv:
-		t.e, t.layout, t.groups = &op.Epilogue, op.Layout, op.NumGroups()
+		t.epilogue, t.layout = op.Epilogue, op.Layout
 		t.with = func(e matmul.Epilogue) ops.Op { op.Epilogue = e; return op }
 	case conv.Transposed:
-		t.e, t.layout, t.groups, t.transposed = &op.Epilogue, op.Layout, op.NumGroups(), true
+		t.epilogue, t.layout = op.Epilogue, op.Layout
 		t.with = func(e matmul.Epilogue) ops.Op { op.Epilogue = e; return op }
 	default:
 		return filter{}, false
 	}
-	t.colScale, t.bias, _, _ = conv.Conv{Epilogue: *t.e}.Operands()
-	constant := func(v int) bool {
-		c := f.values[v].constant
+	t.colScale, t.bias, _, _ = conv.Conv{Epilogue: t.epilogue}.Operands()
+	constant := func(operand int) bool {
+		c := f.values[m.in[operand]].constant
 		return c != nil && c.Tensor.DType == tensor.F32
 	}
-	ok := (t.colScale < 0 || constant(m.in[t.colScale])) && t.e.Residual == matmul.NoResidual && t.e.Act.Kind == ops.NoActivation && constant(m.in[1]) && (t.bias < 0 || constant(m.in[t.bias]))
+	ok := t.epilogue.Residual == matmul.NoResidual && t.epilogue.Act.Kind == ops.NoActivation &&
+		constant(1) && (t.colScale < 0 || constant(t.colScale)) && (t.bias < 0 || constant(t.bias))
 	return t, ok
 }
 
@@ -132,7 +130,7 @@ func (f *fuser) channelAffineAt(i int) bool {
 		}
 		scales, biases := operand(t.colScale, 1), operand(t.bias, 0)
 		factor, term := make([]float32, channels), make([]float32, channels)
-		e := *t.e
+		e := t.epilogue
 		for c := range channels {
 			factor[c], term[c] = float32(scales[c]*mul[c]), float32(biases[c]*mul[c]+add[c])
 			e.ColScale = e.ColScale || factor[c] != 1

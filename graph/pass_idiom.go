@@ -87,7 +87,7 @@ func (f *fuser) oneHotAt(i int) bool {
 		f.values[cast.out[0]].spec = flat
 		n.op, n.in = shape.Gather{Axis: 0}, []int{f.addConstant(n.name+".rows", longer), cast.out[0]}
 		f.fused++
-		f.count = f.usesExcept(f.drop)
+		f.recount()
 		return true
 	}
 	return false
@@ -400,7 +400,7 @@ func (f *fuser) channelAttentionAt(i int) bool {
 			f.values[m.out[0]].spec = f.values[s].spec
 			n.op, n.in = elementwise.Binary{F: elementwise.Mul}, []int{x, m.out[0]}
 			f.fused++
-			f.count = f.usesExcept(f.drop)
+			f.recount()
 			return true
 		}
 	}
