@@ -131,7 +131,11 @@ func EncodeRow(d tensor.DType, dst []byte, src []float32) error {
 		}
 	case tensor.BF16:
 		for i, x := range src {
-			binary.LittleEndian.PutUint16(dst[i*2:], tensor.F32ToBF16(x))
+			h := tensor.F32ToBF16(x)
+			if h&0x7fff == 0x7f80 { // the largest float32 round up to infinity
+				return &BlockError{d, i, fmt.Sprintf("%g is beyond the range of bf16", x)}
+			}
+			binary.LittleEndian.PutUint16(dst[i*2:], h)
 		}
 	default:
 		encode, block, size := codecs[d].encode, d.Block(), d.Size()

@@ -80,13 +80,20 @@ func TestOddBlocks(t *testing.T) {
 
 // The largest values whose scale still fits half precision.
 func TestScaleLimits(t *testing.T) {
-	for d, limit := range map[tensor.DType]float32{tensor.Q8_0: 65504 * 127, tensor.Q4_0: 65504 * 8} {
+	largestBF16 := math.Float32frombits(0x7f7f0000)
+	for d, limit := range map[tensor.DType]float32{tensor.Q8_0: 65504 * 127, tensor.Q4_0: 65504 * 8, tensor.F16: 65504, tensor.BF16: largestBF16} {
 		x := make([]float32, 32)
-		q := make([]byte, d.Size())
+		q := make([]byte, len(x)/d.Block()*d.Size())
 		x[3] = limit
 		require.NoError(t, EncodeRow(d, q, x))
+		require.NoError(t, Validate(d, q))
 		x[3] = limit * 1.001
-		require.Error(t, EncodeRow(d, q, x))
+		if d == tensor.BF16 {
+			x[3] = math.MaxFloat32
+		}
+		var be *BlockError
+		require.ErrorAs(t, EncodeRow(d, q, x), &be, d)
+		require.Equal(t, 3/d.Block(), be.Block)
 	}
 }
 
@@ -216,6 +223,15 @@ func TestChannels(t *testing.T) {
 	require.Equal(t, []int8{42, -85, 127, 85, 106, -127, 4, 8, 13, 15, 17, 19}, tensor.Data[int8](&q))
 	_, _, err = Channels(tensor.I8, x, 3, true)
 	require.Error(t, err)
+
+	// Asymmetric maps use all codes between the ends of each channel, zero among them.
+	u, maps, err := Channels(tensor.U8, x, 0, false)
+	require.NoError(t, err)
+	require.Equal(t, []Affine{{float32(110.0 / 255), 139}, {float32(9.0 / 255), 0}}, maps)
+	require.Equal(t, []uint8{141, 134, 146, 232, 255, 0, 3, 6, 8, 198, 227, 255}, tensor.Data[uint8](&u))
+	tensor.Data[float32](&x)[7] = float32(math.NaN())
+	_, _, err = Channels(tensor.U8, x, 0, false)
+	require.ErrorContains(t, err, "channel 1: quant: range [NaN")
 }
 
 func TestRows(t *testing.T) {
