@@ -124,6 +124,9 @@ func Quantize(ctx context.Context, out io.Writer, f *File, o QuantizeOptions) (l
 				return ctx.Err()
 			}
 			if to == info.Type {
+				if err := validate(f, info); err != nil {
+					return err
+				}
 				n, err := out.Write(f.Data(info))
 				q.BytesOut = int64(n)
 				if err != nil {
@@ -152,6 +155,24 @@ func quantizable(info *TensorInfo) bool {
 		return false
 	}
 	return true
+}
+
+// validate refuses NaN and infinity in a tensor that is copied as it is, as [quant.EncodeRow] does in those that are converted.
+func validate(f *File, info *TensorInfo) error {
+	if info.Type.DType() == tensor.Invalid {
+		return nil // it is only passed on
+	}
+	data, rows := f.Data(info), 1
+	if n := len(info.Dims); n > 0 {
+		rows = info.Elems() / info.Dims[n-1]
+	}
+	n := len(data) / rows
+	for i := range rows {
+		if err := quant.Validate(info.Type.DType(), data[i*n:(i+1)*n]); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // convert streams a tensor piece by piece, so that memory holds one piece and not the tensor.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -119,6 +120,45 @@ func TestQuantizeErrors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Quantize(context.Background(), &bytes.Buffer{}, bad, QuantizeOptions{Type: "q8_0"})
 	require.ErrorContains(t, err, `tensor "a.weight": row 2: q8_0 block 1`)
+
+	// What is copied as it is is looked at too: vectors, and matrices that are in the type already.
+	for _, d := range []tensor.DType{tensor.F32, tensor.Q8_0} {
+		var w Writer
+		x := tensor.New(d, 3, 64)
+		raw := x.Raw()
+		at := 2 * len(raw) / 3
+		want := "row 2: f32 block 7"
+		if d == tensor.F32 {
+			at += 7 * 4
+			raw[at+2], raw[at+3] = 0xc0, 0x7f
+		} else {
+			want = "row 2: q8_0 block 1"
+			at += 34
+			raw[at+1] = 0x7c
+		}
+		w.AddTensor("blk.0.attn_norm.weight", x)
+		var out bytes.Buffer
+		_, err = w.WriteTo(&out)
+		require.NoError(t, err)
+		bad, err := Parse(out.Bytes())
+		require.NoError(t, err)
+		_, err = Quantize(context.Background(), &bytes.Buffer{}, bad, QuantizeOptions{Type: "q8_0"})
+		require.ErrorContains(t, err, `tensor "blk.0.attn_norm.weight": `+want)
+	}
+}
+
+// Tensors of types that are only listed are passed on.
+func TestQuantizePassesOn(t *testing.T) {
+	var w Writer
+	w.Add("a.weight", 23, []int{2, 256}, func(out io.Writer) error { _, err := out.Write(bytes.Repeat([]byte{0xff}, 2*136)); return err })
+	var in bytes.Buffer
+	_, err := w.WriteTo(&in)
+	require.NoError(t, err)
+	f, err := Parse(in.Bytes())
+	require.NoError(t, err)
+	g, report := quantized(t, f, QuantizeOptions{Type: "q8_0"})
+	require.Equal(t, "iq4_xs", report[0].To)
+	require.Equal(t, f.Data(&f.Tensors[0]), g.Data(&g.Tensors[0]))
 }
 
 // The types that llama.cpp writes for each recipe, over models of several shapes: testdata/recipes.txt says how it was made.
