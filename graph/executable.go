@@ -123,7 +123,7 @@ func (x *Executable) init(ctx context.Context) error {
 	if err := x.reserve(largest.bytes); err != nil {
 		return err
 	}
-	if err := x.compilePlan(ctx, largest); err != nil {
+	if err := x.compile(ctx, largest); err != nil {
 		return errors.Join(err, largest.close(), x.arena.Close())
 	}
 	x.keep(largest)
@@ -356,7 +356,7 @@ func (x *Executable) prepare(ctx context.Context) (*plan, error) {
 		if err = x.reserve(p.bytes); err != nil {
 			return nil, err
 		}
-		if err = x.compilePlan(ctx, p); err != nil {
+		if err = x.compile(ctx, p); err != nil {
 			_ = p.close()
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/ops"
@@ -18,9 +17,9 @@ type where uint8
 const (
 	unplaced where = iota
 	inArena
-	bound    // an input, or an output for which the caller gave memory
-	constant //
-	aliased  // a view of another value, or the memory of an updated one
+	bound // an input, or an output for which the caller gave memory
+	constant
+	aliased // a view of another value, or the memory of an updated one
 )
 
 // plan is the graph for one set of sizes: concrete ops, specs, memory and compiled parts.
@@ -57,20 +56,7 @@ type segment struct {
 	first, last int // nodes of the plan
 }
 
-// Placement says where a node runs and why.
-type Placement struct {
-	Name     string        `json:"name"`
-	Op       string        `json:"op"`
-	Backend  string        `json:"backend"` // "view" for nodes that compute nothing
-	Reason   string        `json:"reason"`
-	Cost     time.Duration `json:"-"`
-	Fallback bool          `json:"fallback"`        // a backend that stands before the chosen one refused
-	Flops    float64       `json:"flops,omitempty"` // of a run; 0 where the operation does not say
-	Bytes    int64         `json:"bytes,omitempty"` // of operands and results, each counted once
-	Fused    []string      `json:"fused,omitempty"` // names of nodes as built that passes made part of this one, which has the name of the last
-	refusal  string
-}
-
+// newPlan plans the graph for some sizes. Its memory is not allocated, and its parts are not compiled yet.
 func (x *Executable) newPlan(ctx context.Context, sizes [MaxSymbols]int) (*plan, error) {
 	g := x.g
 	p := &plan{sizes: sizes}
@@ -105,7 +91,7 @@ func (x *Executable) newPlan(ctx context.Context, sizes [MaxSymbols]int) (*plan,
 		return nil, err
 	}
 	p.layOut(g, x)
-	if err := x.place(p); err != nil {
+	if err := x.place(ctx, p); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -119,13 +105,7 @@ func (p *plan) resolve(g *Graph, env ops.Sizes) error {
 		if err != nil {
 			return fmt.Errorf("graph %s: node %q: %w", g.name, n.name, err)
 		}
-		in := make([]tensor.Spec, len(n.in))
-		for j, v := range n.in {
-			if v >= 0 {
-				in[j] = p.values[v].Spec
-			}
-		}
-		out, err := op.Infer(in)
+		out, err := op.Infer(p.specs(n.in))
 		if err != nil {
 			return fmt.Errorf("graph %s: node %q with %s: %w", g.name, n.name, p.sizesText(g), err)
 		}
@@ -160,6 +140,17 @@ func (p *plan) resolve(g *Graph, env ops.Sizes) error {
 		p.source = append(p.source, i)
 	}
 	return nil
+}
+
+// specs returns the specs of values at the plan's sizes; those of absent ones are zero.
+func (p *plan) specs(ids []int) []tensor.Spec {
+	out := make([]tensor.Spec, len(ids))
+	for i, v := range ids {
+		if v >= 0 {
+			out[i] = p.values[v].Spec
+		}
+	}
+	return out
 }
 
 func (p *plan) sizesText(g *Graph) string {
@@ -230,13 +221,7 @@ func (p *plan) feed(last []int) {
 		if !ok || len(n.Out) != 1 || next.In[0] != n.Out[0] || p.root[n.Out[0]] != n.Out[0] || reads[n.Out[0]] != 1 || last[n.Out[0]] != i+1 {
 			continue
 		}
-		in := make([]tensor.Spec, len(next.In))
-		for j, v := range next.In {
-			if v >= 0 {
-				in[j] = p.values[v].Spec
-			}
-		}
-		if !fed.FedBy(n.Op, in) {
+		if !fed.FedBy(n.Op, p.specs(next.In)) {
 			continue
 		}
 		p.feeds[i] = true
@@ -333,115 +318,8 @@ func (p *plan) attach(x *Executable) error {
 	return nil
 }
 
-// place chooses a backend for every node and compiles the parts.
-func (x *Executable) place(p *plan) error {
-	g := x.g
-	p.choices = make([]Placement, len(g.nodes))
-	for i := range g.nodes {
-		p.choices[i] = Placement{Name: g.nodes[i].name, Op: g.nodes[i].op.Name(), Backend: "view", Reason: "a view: nothing is computed", Fused: g.nodes[i].fused}
-	}
-	whole := &ops.Part{Values: p.values, Nodes: p.nodes}
-	chosen := make([]int, len(p.nodes))
-	for i := range p.nodes {
-		c, b := x.choose(whole.Call(&p.nodes[i]))
-		c.Name, c.Op = p.nodes[i].Name, p.nodes[i].Op.Name()
-		c.Flops, c.Bytes = p.work(&p.nodes[i])
-		c.Fused = g.nodes[p.source[i]].fused
-		p.choices[p.source[i]] = c
-		if b < 0 {
-			return fmt.Errorf("graph %s: node %q (%s): no backend takes it: %s", g.name, c.Name,
-				ops.Describe(p.nodes[i].Op, whole.Call(&p.nodes[i]).In), c.Reason)
-		}
-		if c.Fallback && x.opts.Strict && wanted(p.nodes[i].Op) {
-			return fmt.Errorf("graph %s: node %q (%s) falls back to %s: %s", g.name, c.Name,
-				ops.Describe(p.nodes[i].Op, whole.Call(&p.nodes[i]).In), c.Backend, c.refusal)
-		}
-		chosen[i] = b
-	}
-	for i := 0; i < len(p.nodes); {
-		j := i + 1
-		for j < len(p.nodes) && chosen[j] == chosen[i] {
-			j++
-		}
-		p.segments = append(p.segments, segment{backend: chosen[i], first: i, last: j})
-		i = j
-	}
-	return nil
-}
-
-// work returns the arithmetic operations of a node, where its op counts them, and the bytes of its operands and results.
-func (p *plan) work(n *ops.Node) (flops float64, bytes int64) {
-	in := make([]tensor.Spec, len(n.In))
-	for i, v := range n.In {
-		if v >= 0 {
-			in[i] = p.values[v].Spec
-			bytes += int64(in[i].Bytes())
-		}
-	}
-	for _, v := range n.Out {
-		bytes += int64(p.values[v].Spec.Bytes())
-	}
-	if c, ok := n.Op.(ops.Flopper); ok {
-		flops = c.Flops(in)
-	}
-	return flops, bytes
-}
-
-// wanted reports whether a fallback of the op defeats the purpose of an accelerator: products with constant weights are what
-// it is there for.
-func wanted(op ops.Op) bool { return op.Name() == "matmul" || strings.HasPrefix(op.Name(), "conv") }
-
-func (x *Executable) choose(call ops.Call) (Placement, int) {
-	var against []string
-	best, bestVerdict := -1, backends.Verdict{}
-	fallback := false
-	refusal := ""
-	for i, b := range x.opts.Backends {
-		v := b.Supports(call)
-		switch {
-		case !v.OK:
-			against = append(against, b.Name()+": "+v.Reason)
-			if best < 0 {
-				fallback = true
-				refusal = b.Name() + ": " + v.Reason
-			}
-		case best < 0:
-			best, bestVerdict = i, v
-		case v.Cost > 0 && bestVerdict.Cost > v.Cost:
-			against = append(against, fmt.Sprintf("%s would take %v: %s", x.opts.Backends[best].Name(), round(bestVerdict.Cost), bestVerdict.Reason))
-			best, bestVerdict = i, v
-		case v.Cost > 0 && bestVerdict.Cost > 0:
-			against = append(against, fmt.Sprintf("%s would take %v", b.Name(), round(v.Cost)))
-		}
-	}
-	if best < 0 {
-		return Placement{Reason: strings.Join(against, "; "), Fallback: true}, -1
-	}
-	reason := bestVerdict.Reason
-	if bestVerdict.Cost > 0 {
-		reason = strings.TrimPrefix(fmt.Sprintf("%s, %v", reason, round(bestVerdict.Cost)), ", ")
-	}
-	if reason == "" {
-		reason = "supported"
-	}
-	if len(against) > 0 {
-		reason += " (" + strings.Join(against, "; ") + ")"
-	}
-	return Placement{Backend: x.opts.Backends[best].Name(), Reason: reason, Cost: bestVerdict.Cost, Fallback: fallback, refusal: refusal}, best
-}
-
-func round(d time.Duration) time.Duration {
-	switch {
-	case d > 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond)
-	case d > 10*time.Microsecond:
-		return d.Round(100 * time.Nanosecond)
-	}
-	return d
-}
-
-// compile has the backends prepare their parts.
-func (x *Executable) compilePlan(ctx context.Context, p *plan) error {
+// compile has the backends prepare their parts of a plan.
+func (x *Executable) compile(ctx context.Context, p *plan) error {
 	reads := make([]int, len(p.values)) // last segment that reads a value
 	for i := range reads {
 		reads[i] = -1

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tessera-go/tessera/ops"
-	"github.com/tessera-go/tessera/tensor"
 )
 
 // profile collects the time of every node over runs.
@@ -67,16 +66,8 @@ func (f *profile) add(p *plan, n *ops.Node, fused []string, backend string, star
 	e.Flops += flops
 	e.Bytes += float64(bytes)
 	if len(f.events) < maxTraceEvents {
-		var in []tensor.Spec
-		for _, v := range n.In {
-			if v < 0 {
-				in = append(in, tensor.Spec{})
-				continue
-			}
-			in = append(in, p.values[v].Spec)
-		}
 		ts := float64(start.Sub(f.begin).Nanoseconds()) / 1e3
-		args := map[string]any{"op": ops.Describe(n.Op, in), "backend": backend}
+		args := map[string]any{"op": ops.Describe(n.Op, p.specs(n.In)), "backend": backend}
 		if len(fused) > 0 {
 			args["fused"] = fused
 		}

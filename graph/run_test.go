@@ -372,6 +372,10 @@ func TestPlacementsAt(t *testing.T) {
 		require.Error(t, err)
 	}
 	require.Equal(t, map[string]int{"n": 8}, exe.Symbols())
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = exe.PlacementsAt(ended, map[string]int{"n": 2})
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 type tallBackend struct{ *reference.Backend }
