@@ -245,8 +245,9 @@ type onnxResult struct {
 	Threads int                `json:"threads"`
 	Backend string             `json:"backend"`
 	Runs    int                `json:"runs"`
-	Seconds map[string]float64 `json:"seconds"` // of a run: min, median
-	LoadMS  float64            `json:"load_ms"` // to the end of the first run
+	Seconds map[string]float64 `json:"seconds"`            // of a run: min, median
+	Images  float64            `json:"images_s,omitempty"` // images a second in the median run, of models that take images
+	LoadMS  float64            `json:"load_ms"`            // to the end of the first run
 	PeakRSS int64              `json:"peak_rss_bytes"`
 	Report  graph.Report       `json:"report"`
 }
@@ -288,14 +289,19 @@ func benchONNX(cmd *cobra.Command, f *llmFlags, shapes []string, runs int) error
 	}
 	r.Runs, r.PeakRSS, r.Report = len(times), peakRSS(), s.exe().Report()
 	r.Seconds = map[string]float64{"min": slices.Min(times), "median": median.Of(times)}
+	r.Images = float64(s.images) / r.Seconds["median"]
 	if err := writeProfile(&f.Options, s.exe(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	if f.JSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: median %.3g ms, best %.3g ms of %d runs; loaded and run once in %.0f ms, %s of memory\n",
-		r.Model, r.Backend, r.Threads, 1e3*r.Seconds["median"], 1e3*r.Seconds["min"], r.Runs, r.LoadMS, cli.FormatBytes(r.PeakRSS))
+	rate := ""
+	if r.Images > 0 {
+		rate = fmt.Sprintf(" (%.0f images a second)", r.Images)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: median %.3g ms%s, best %.3g ms of %d runs; loaded and run once in %.0f ms, %s of memory\n",
+		r.Model, r.Backend, r.Threads, 1e3*r.Seconds["median"], rate, 1e3*r.Seconds["min"], r.Runs, r.LoadMS, cli.FormatBytes(r.PeakRSS))
 	if line := offloaded(r.Report, "tessera inspect"); line != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), line+"; the times are this machine's")
 	}

@@ -140,6 +140,7 @@ func TestBenchONNX(t *testing.T) {
 	seconds := doc["seconds"].(map[string]any)
 	require.Positive(t, seconds["min"])
 	require.GreaterOrEqual(t, seconds["median"], seconds["min"])
+	require.InEpsilon(t, 3/seconds["median"].(float64), doc["images_s"], 1e-9)
 	require.GreaterOrEqual(t, doc["runs"], 3.)
 	require.Equal(t, "aie", doc["backend"])
 	require.EqualValues(t, 1, doc["threads"])
@@ -150,7 +151,7 @@ func TestBenchONNX(t *testing.T) {
 	out, stderr, err := call(t, "bench", "model", "--model", digits, "--runs", "1")
 	require.NoError(t, err)
 	require.Contains(t, stderr, "open dimensions are taken as 1 (image [1 1 28 28]); --shape image=AxBxC")
-	require.Regexp(t, `^digits\.onnx on cpu, \d+ threads: median [0-9.e-]+ ms, best [0-9.e-]+ ms of \d+ runs;`, out)
+	require.Regexp(t, `^digits\.onnx on cpu, \d+ threads: median [0-9.e-]+ ms \(\d+ images a second\), best [0-9.e-]+ ms of \d+ runs;`, out)
 }
 
 // What was measured before something fails is printed.

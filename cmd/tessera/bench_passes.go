@@ -45,10 +45,11 @@ type work struct {
 
 // subject is a model compiled in one way.
 type subject struct {
-	works []work
-	note  string // on what was assumed
-	exe   func() *graph.Executable
-	close func()
+	works  []work
+	note   string // on what was assumed
+	images int    // that a run takes: the first dimension of the first input of four; 0 for other models
+	exe    func() *graph.Executable
+	close  func()
 }
 
 func benchPassesCommand() *cobra.Command {
@@ -414,6 +415,12 @@ func onnxSubject(ctx context.Context, o *cli.Options, given map[string][]int) (*
 		return all
 	}
 	s := &subject{works: []work{{name: "run", run: run, values: values}}, exe: session.Executable, close: done}
+	for _, v := range session.Inputs() {
+		if shape := shapes[v.Name]; len(shape) == 4 {
+			s.images = shape[0]
+			break
+		}
+	}
 	if len(open) > 0 {
 		s.note = assumed(open, shapes)
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"sync"
@@ -97,17 +98,30 @@ type TableRow struct {
 	Table     string  `json:"table"` // 1, 2, 3 as in the paper; sweep, layout, ablation
 	Device    string  `json:"device"`
 	DType     string  `json:"dtype"`
-	Tile      string  `json:"tile,omitempty"` // m x k x n
+	Tile      string  `json:"tile"` // m x k x n
 	KMT       int     `json:"k_mt,omitempty"`
-	Size      string  `json:"size,omitempty"` // M x N x K
+	Size      string  `json:"size"` // M x N x K; empty where the figure belongs to no product: a kernel's rate, a mean over the sweep
 	What      string  `json:"what"`
 	Unit      string  `json:"unit"`
 	Published float64 `json:"published"`
 	Analytic  float64 `json:"analytic"`
-	Emulated  float64 `json:"emulated,omitempty"` // 0 where the emulator has not run it
-	Fitted    bool    `json:"fitted"`             // the point was used to fit a parameter
-	Error     float64 `json:"error_percent"`      // of the analytic value; in points where the unit is percent
+	Emulated  float64 `json:"emulated"`      // 0, null in JSON, where the emulator has not run it
+	Fitted    bool    `json:"fitted"`        // the point was used to fit a parameter
+	Error     float64 `json:"error_percent"` // of the analytic value; in points where the unit is percent
 	EmuError  float64 `json:"emulated_error_percent,omitempty"`
+}
+
+// MarshalJSON writes null where the emulator has not run the point: the field is there in every line, and no rate is 0.
+func (r TableRow) MarshalJSON() ([]byte, error) {
+	type plain TableRow
+	out := struct {
+		plain
+		Emulated *float64 `json:"emulated"`
+	}{plain: plain(r)}
+	if r.Emulated != 0 {
+		out.Emulated = &r.Emulated
+	}
+	return json.Marshal(out)
 }
 
 // TableOptions steer [Tables].

@@ -23,7 +23,7 @@ type point struct {
 	Unit      string   `json:"unit"`
 	Published float64  `json:"published"`
 	Analytic  float64  `json:"analytic"`
-	Emulated  *float64 `json:"emulated,omitempty"`
+	Emulated  *float64 `json:"emulated"` // null where the emulated clock has not run it
 	Fitted    bool     `json:"fitted"`
 	Error     float64  `json:"error_percent"`
 	Remark    string   `json:"remark,omitempty"`
