@@ -8,6 +8,7 @@ package backends
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -189,7 +190,7 @@ func Names() []string {
 	return names
 }
 
-// SpecError is a mistake in the spec of a backend: an unknown name, or an option that it does not take.
+// SpecError is a mistake in the options of a backend's spec: one that it does not take, or a value.
 type SpecError struct{ reason string }
 
 func (e *SpecError) Error() string { return e.reason }
@@ -207,11 +208,11 @@ func unlinked(name string) error {
 	if p, ok := importedBy[name]; ok {
 		reason = fmt.Sprintf("backend %q is not linked: import _ \"github.com/tessera-go/tessera/backends/%s\" links it; linked are: %s", name, p, linked)
 	}
-	return &SpecError{reason}
+	return errors.New(reason)
 }
 
-// Open opens a backend by its spec: name[:key=value,...]. Overrides, in the same form without a name ("threads=2"), win. A spec that
-// is wrong is a [SpecError]; other errors say that a backend which exists cannot be opened here.
+// Open opens a backend by its spec: name[:key=value,...]. Overrides, in the same form without a name ("threads=2"), win. Options that
+// are wrong are a [SpecError]; other errors say that this program has no such backend, or that it cannot be opened here.
 func Open(spec string, overrides ...string) (Backend, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	registryMu.Lock()

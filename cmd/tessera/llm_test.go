@@ -125,7 +125,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"generate", "--model", "../../models/cnn/digits.onnx"}, 1, "this is no GGUF file, which begins with \"GGUF\"; tessera run and tessera classify run ONNX models"},
 		{[]string{"classify", "--model", embedded, "../../examples/classify/3.png"}, 1, "is a GGUF file, no ONNX model; tessera generate, chat and embed run language models"},
 		{[]string{"run", "--model", embedded, "-o", t.TempDir()}, 1, "is a GGUF file, no ONNX model"},
-		{[]string{"generate", "--backend", "gpu"}, 2, `unknown backend "gpu"`},
+		{[]string{"generate", "--backend", "gpu"}, 1, `unknown backend "gpu"`},
 		{[]string{"generate", "--backend", "cpu:colour=red"}, 2, "colour"},
 		{[]string{"generate", "-p", strings.Repeat("war and peace ", 400)}, 1, "context"},
 		{[]string{"generate", "--max-memory", "1KiB"}, 1, "limit"},
