@@ -50,7 +50,16 @@ type Emulator struct {
 
 // Seconds implements [Measure].
 func (e *Emulator) Seconds(d Design, s Size) (float64, error) {
-	r, err := e.Run(context.Background(), d, s)
+	return e.seconds(context.Background(), d, s)
+}
+
+// Measure is Seconds until ctx ends.
+func (e *Emulator) Measure(ctx context.Context) Measure {
+	return func(d Design, s Size) (float64, error) { return e.seconds(ctx, d, s) }
+}
+
+func (e *Emulator) seconds(ctx context.Context, d Design, s Size) (float64, error) {
+	r, err := e.Run(ctx, d, s)
 	if err != nil {
 		return 0, err
 	}
@@ -123,6 +132,18 @@ type Emulators struct {
 
 // Seconds implements [Measure].
 func (e *Emulators) Seconds(d Design, s Size) (float64, error) {
+	return e.seconds(context.Background(), d, s)
+}
+
+// Measure is Seconds until ctx ends.
+func (e *Emulators) Measure(ctx context.Context) Measure {
+	return func(d Design, s Size) (float64, error) { return e.seconds(ctx, d, s) }
+}
+
+func (e *Emulators) seconds(ctx context.Context, d Design, s Size) (float64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	e.mu.Lock()
 	seconds, ok := e.seen[product{d, s}]
 	e.mu.Unlock()
@@ -134,7 +155,7 @@ func (e *Emulators) Seconds(d Design, s Size) (float64, error) {
 		x = new(Emulator)
 	}
 	defer e.pool.Put(x)
-	seconds, err := x.Seconds(d, s)
+	seconds, err := x.seconds(ctx, d, s)
 	if err == nil {
 		e.mu.Lock()
 		if e.seen == nil {

@@ -99,7 +99,7 @@ type planResult struct {
 	Legs           []legJSON `json:"legs,omitempty"`
 }
 
-func (f *planFlags) run(_ context.Context, w io.Writer) error {
+func (f *planFlags) run(ctx context.Context, w io.Writer) error {
 	m, t, err := f.parse()
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (f *planFlags) run(_ context.Context, w io.Writer) error {
 	}
 	measure := m.Analytic
 	if f.emulate {
-		measure = new(plan.Emulator).Seconds
+		measure = new(plan.Emulator).Measure(ctx)
 	}
 	base := plan.Design{Device: m.Name, Types: t, RowMajorB: f.layout == "row"}
 	var d plan.Design

@@ -3,8 +3,10 @@ package xdnacmd
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"image/png"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,28 @@ func xdnaRun(t *testing.T, args ...string) (string, error) {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// Whatever emulates ends with its context: some of these take minutes.
+func TestEmulationIsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	chart := filepath.Join(t.TempDir(), "o.svg")
+	for _, args := range [][]string{
+		{"tables"}, {"tables", "--beyond"},
+		{"plan", "--device", "xdna2", "--dtype", "int8-int16", "--emulate"},
+		{"plan", "--device", "xdna2", "--dtype", "int8-int16", "--design", "best", "--emulate"},
+		{"plot", "--kind", "roofline", "--emulate", "9", "-o", chart}, {"plot", "--kind", "kmt", "-o", chart}, {"plot", "--kind", "beyond", "-o", chart},
+		{"predict", "--size", "2048x2048x2048"}, {"trace", "--size", "2048x2048x2048", "-o", chart}, {"run", "--size", "2048x2048x2048"},
+	} {
+		cmd := Commands()[0]
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(args)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		require.ErrorIs(t, cmd.ExecuteContext(ctx), context.Canceled, "%v", args)
+	}
+	require.NoFileExists(t, chart)
 }
 
 func decode(t *testing.T, text string) map[string]any {

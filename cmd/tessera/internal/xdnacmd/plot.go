@@ -69,7 +69,7 @@ type sweepPoint struct {
 	Bound     string         `json:"bound"`
 }
 
-func (f *plotFlags) run(_ context.Context, w io.Writer) error {
+func (f *plotFlags) run(ctx context.Context, w io.Writer) error {
 	if f.output == "" && !f.json {
 		return cli.Usagef("--output FILE or --json is needed")
 	}
@@ -85,11 +85,11 @@ func (f *plotFlags) run(_ context.Context, w io.Writer) error {
 	var err error
 	switch f.kind {
 	case "roofline":
-		p, err = f.roofline(w)
+		p, err = f.roofline(ctx, w)
 	case "kmt":
-		p, err = f.depth(w)
+		p, err = f.depth(ctx, w)
 	case "beyond":
-		p, err = f.beyond(w)
+		p, err = f.beyond(ctx, w)
 	default:
 		return cli.Usagef("--kind %q: roofline, kmt or beyond is right", f.kind)
 	}
@@ -99,7 +99,7 @@ func (f *plotFlags) run(_ context.Context, w io.Writer) error {
 	return chart.Save(p, f.output)
 }
 
-func (f *plotFlags) roofline(w io.Writer) (chart.Picture, error) {
+func (f *plotFlags) roofline(ctx context.Context, w io.Writer) (chart.Picture, error) {
 	layouts := strings.Split(f.layout, ",")
 	one := f.designFlags
 	var r chart.Roofline
@@ -117,11 +117,11 @@ func (f *plotFlags) roofline(w io.Writer) (chart.Picture, error) {
 			for i := 0; i < len(sizes) && len(idx) < f.emulate; i += every {
 				idx = append(idx, i)
 			}
-			var e plan.Emulators
+			seconds := new(plan.Emulators).Measure(ctx)
 			bar := cli.NewProgress("emulating " + one.layout)
 			err := plan.Parallel(runtime.GOMAXPROCS(0), len(idx), func(done, total int) { bar.Set(int64(done), int64(total)) }, func(i int) error {
 				s := sizes[idx[i]]
-				sec, err := e.Seconds(d, s)
+				sec, err := seconds(d, s)
 				emulated[idx[i]] = s.Ops() / sec / 1e12
 				return err
 			})
@@ -178,7 +178,7 @@ type depthPoint struct {
 	Emulated float64        `json:"emulated_tops"`
 }
 
-func (f *plotFlags) depth(w io.Writer) (chart.Picture, error) {
+func (f *plotFlags) depth(ctx context.Context, w io.Writer) (chart.Picture, error) {
 	one := f.designFlags
 	if one.layout == "col,row" {
 		one.layout = "col"
@@ -199,10 +199,10 @@ func (f *plotFlags) depth(w io.Writer) (chart.Picture, error) {
 		return chart.Picture{}, errors.New("no k_mt of this tile fits the MemTiles")
 	}
 	tops := make([]float64, len(designs))
-	var e plan.Emulators
+	seconds := new(plan.Emulators).Measure(ctx)
 	if err := plan.Parallel(runtime.GOMAXPROCS(0), len(designs), nil, func(i int) error {
 		s := designs[i].Near(plan.About)
-		sec, err := e.Seconds(designs[i], s)
+		sec, err := seconds(designs[i], s)
 		tops[i] = s.Ops() / sec / 1e12
 		return err
 	}); err != nil {
@@ -233,13 +233,13 @@ func (f *plotFlags) depth(w io.Writer) (chart.Picture, error) {
 	return out.Draw(), nil
 }
 
-func (f *plotFlags) beyond(w io.Writer) (chart.Picture, error) {
+func (f *plotFlags) beyond(ctx context.Context, w io.Writer) (chart.Picture, error) {
 	m, err := plan.Lookup(f.device)
 	if err != nil {
 		return chart.Picture{}, cli.Usagef("--device: %w", err)
 	}
 	bar := cli.NewProgress("emulating")
-	rows, err := plan.Beyond(plan.TableOptions{Emulate: new(plan.Emulators).Seconds, Workers: runtime.GOMAXPROCS(0),
+	rows, err := plan.Beyond(plan.TableOptions{Emulate: new(plan.Emulators).Measure(ctx), Workers: runtime.GOMAXPROCS(0),
 		Progress: func(done, total int) { bar.Set(int64(done), int64(total)) }})
 	bar.Done()
 	if err != nil {

@@ -1,6 +1,7 @@
 package xdnacmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -27,7 +28,7 @@ func tablesCommand() *cobra.Command {
 time, with the error of each, and whether the point was used to fit a parameter. --fits lists the parameters, --beyond the designs that the
 planner expects to be faster than the published ones (predicted, not measured on silicon).`,
 		Args: cli.NoArgs(""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.analytic, "analytic", false, "the model only: at once instead of a minute")
@@ -81,16 +82,16 @@ func (t *table) row(cells ...any) {
 	}
 }
 
-func (f *tablesFlags) run(w io.Writer) error {
+func (f *tablesFlags) run(ctx context.Context, w io.Writer) error {
 	switch {
 	case f.fits:
 		return f.printFits(w)
 	case f.beyond:
-		return f.printBeyond(w)
+		return f.printBeyond(ctx, w)
 	}
 	o := plan.TableOptions{Workers: runtime.GOMAXPROCS(0)}
 	if !f.analytic {
-		o.Emulate = new(plan.Emulators).Seconds
+		o.Emulate = new(plan.Emulators).Measure(ctx)
 		bar := cli.NewProgress("emulating")
 		defer bar.Done()
 		o.Progress = func(done, total int) { bar.Set(int64(done), int64(total)) }
@@ -172,10 +173,10 @@ func (f *tablesFlags) printFits(w io.Writer) error {
 	return t.w.Flush()
 }
 
-func (f *tablesFlags) printBeyond(w io.Writer) error {
+func (f *tablesFlags) printBeyond(ctx context.Context, w io.Writer) error {
 	o := plan.TableOptions{Workers: runtime.GOMAXPROCS(0)}
 	if !f.analytic {
-		o.Emulate = new(plan.Emulators).Seconds
+		o.Emulate = new(plan.Emulators).Measure(ctx)
 	}
 	rows, err := plan.Beyond(o)
 	if err != nil {
