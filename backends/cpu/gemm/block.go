@@ -46,7 +46,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	if k.a == aInner {
 		most = strips * panels // the kernel fetches C ahead, and every block copies A and widens B
 	}
-	if strips == 1 && kc == steps {
+	if strips == 1 && kc == steps && !copies {
 		wide := 1
 		if h < len(k.wideP) {
 			wide = max(k.wideP[h], 1)

@@ -80,3 +80,69 @@ func TestScratchStaysInItsMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestChunksStayInTheirMemory: chunks of B that workers pack or widen for themselves take no more than the room that they have for it, also where few
+// rows meet many short columns, a call goes through much of B at once, and chunks are not there to be used again.
+func TestChunksStayInTheirMemory(t *testing.T) {
+	const canary = 0x5a
+	r := rand.New(rand.NewPCG(83, 84))
+	kn, err := NewKnobs(map[string]int{"low-rows": 0, "macs-per-worker": 1})
+	require.NoError(t, err)
+	for _, isa := range isas() {
+		trials := 15
+		if isa == cpuinfo.Portable || testing.Short() {
+			trials = 4
+		}
+		for trial := range trials {
+			m, n, k := 1+r.IntN(7), 3000+r.IntN(6000), 1+r.IntN(130)
+			switch trial % 5 {
+			case 1: // more rows than one strip
+				m, n = 8+r.IntN(70), 200+r.IntN(1500)
+			case 2: // longer columns
+				n, k = 500+r.IntN(1500), 300+r.IntN(500)
+			}
+			for _, ty := range pairs {
+				a, b := operand(r, ty.a, m, k), operand(r, ty.b, n, k).T()
+				o := Options{ISA: isa, BF16: ty.mode}
+				pb, err := PackB(b, &o)
+				require.NoError(t, err)
+				want := make([]byte, 4*m*n)
+				require.NoError(t, MulPacked(Raw(ty.c, want, m, n, n, 1), a, pb, &o))
+				for _, packed := range []bool{false, true} {
+					for _, threads := range []int{1, 3} {
+						name := fmt.Sprintf("%v %v: %d x %d x %d, packed %v, %d threads", isa, ty, m, n, k, packed, threads)
+						got := make([]byte, 4*m*n)
+						c := Raw(ty.c, got, m, n, n, 1)
+						o := Options{ISA: isa, BF16: ty.mode, Threads: threads}
+						x := call{c: c, a: a, b: b}
+						if packed {
+							o.Knobs = kn // they are widened although rows are few
+							x.b, x.pb = Matrix{Rows: k, Cols: n, typ: ty.b}, pb
+						}
+						use, err := o.knobs()
+						require.NoError(t, err)
+						var p product
+						require.NoError(t, p.set(&x, &o, isa, use, false))
+						need := p.lay(cpuinfo.Get()).size
+						w := new(Workspace)
+						require.NoError(t, w.reserve(need+4<<20))
+						rest := w.buf[need:]
+						for i := range rest {
+							rest[i] = canary
+						}
+						o.Workspace = w
+						require.NoError(t, multiply(&x, &o), name)
+						for i, v := range rest {
+							if v != canary {
+								t.Fatalf("%s: byte %d behind the %d of the workspace was written", name, i, need)
+							}
+						}
+						require.True(t, bytes.Equal(want, got), "%s: other bits than packed", name)
+						require.NoError(t, w.Close())
+					}
+				}
+				require.NoError(t, pb.Close())
+			}
+		}
+	}
+}
