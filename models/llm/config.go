@@ -201,7 +201,7 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 		return nil, k.err
 	}
 	if pool < 0 || pool > int(PoolLast) {
-		return nil, fmt.Errorf("%s.pooling_type %d cannot be run", arch, pool)
+		return nil, fmt.Errorf("%s.pooling_type %d cannot be run; 0 (none), 1 (mean), 2 (cls) and 3 (last) can", arch, pool)
 	}
 	c.Pooling = Pooling(pool)
 	if fam.embedScale {
@@ -214,11 +214,21 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	if err := c.readRope(k, fam); err != nil {
 		return nil, err
 	}
-	c.Window = k.intOr("attention.sliding_window", 0)
+	window := 0
+	if arch == "gemma2" { // whose first files do not say it
+		window = 4096
+	}
+	c.Window = k.intOr("attention.sliding_window", window)
 	c.Local = make([]bool, c.Layers)
 	if fam.pattern > 0 && c.Window > 0 {
-		for i := range c.Local {
-			c.Local[i] = i%fam.pattern < fam.pattern-1
+		const key = "attention.sliding_window_pattern"
+		if each, err := f.Bools(arch + "." + key); err == nil && len(each) == c.Layers {
+			copy(c.Local, each)
+		} else {
+			pattern := k.intOr(key, fam.pattern)
+			for i := range c.Local {
+				c.Local[i] = pattern <= 0 || i%pattern < pattern-1
+			}
 		}
 	}
 	if k.err != nil {

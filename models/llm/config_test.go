@@ -55,3 +55,51 @@ func TestReach(t *testing.T) {
 		require.Equal(t, c.want, config.Reach(), "%+v", c)
 	}
 }
+
+// Which layers are local: by the architecture's pattern, the file's, or the file's word on each layer.
+func TestWindows(t *testing.T) {
+	for _, c := range []struct {
+		arch, key string
+		value     any
+		window    int
+		local     []bool
+	}{
+		{"gemma2", "", nil, 9, []bool{true, false, true, false}},
+		{"gemma2", "attention.sliding_window", nil, 4096, []bool{true, false, true, false}},
+		{"gemma3", "", nil, 9, []bool{true, true, true, true, true, false, true}},
+		{"gemma3", "attention.sliding_window", nil, 0, make([]bool, 7)},
+		{"gemma3", "attention.sliding_window_pattern", uint32(3), 9, []bool{true, true, false, true, true, false, true}},
+		{"gemma3", "attention.sliding_window_pattern", uint32(1), 9, make([]bool, 7)},
+		{"gemma3", "attention.sliding_window_pattern", uint32(0), 9, []bool{true, true, true, true, true, true, true}},
+		{"gemma3", "attention.sliding_window_pattern", []bool{true, false, false, true, true, true, false}, 9, []bool{true, false, false, true, true, true, false}},
+	} {
+		var file bytes.Buffer
+		require.NoError(t, llmtest.Write(&file, llmtest.Small(c.arch, false)))
+		f, err := gguf.Parse(file.Bytes())
+		require.NoError(t, err)
+		var w gguf.Writer
+		key := c.arch + "." + c.key
+		for _, kv := range f.Metadata {
+			if kv.Key != key {
+				w.Set(kv.Key, kv.Value)
+			}
+		}
+		if c.value != nil {
+			w.Set(key, c.value)
+		}
+		for i := range f.Tensors {
+			v, err := f.View(&f.Tensors[i])
+			require.NoError(t, err)
+			w.AddTensor(f.Tensors[i].Name, v)
+		}
+		var out bytes.Buffer
+		_, err = w.WriteTo(&out)
+		require.NoError(t, err)
+		changed, err := gguf.Parse(out.Bytes())
+		require.NoError(t, err)
+		config, err := llm.ReadConfig(changed)
+		require.NoError(t, err)
+		require.Equal(t, c.window, config.Window, "%s %v", key, c.value)
+		require.Equal(t, c.local, config.Local, "%s %v", key, c.value)
+	}
+}

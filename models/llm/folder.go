@@ -111,6 +111,9 @@ func openFolder(dir string, o Options, start time.Time) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
+	if err := c.readPooling(dir); err != nil {
+		return nil, err
+	}
 	tok, template, err := folderTokenizer(dir)
 	if err != nil {
 		return nil, err
@@ -224,6 +227,67 @@ func (f *folderConfig) config() (*Config, []float32, error) {
 		}
 	}
 	return c, factors, c.check()
+}
+
+// sentenceModule is an entry of modules.json, in which sentence-transformers lists what stands behind the model.
+type sentenceModule struct {
+	Path string `json:"path"`
+	Type string `json:"type"`
+}
+
+// readPooling reads how a sentence encoder makes one vector of a text, where the folder says so. Its vectors' length is the caller's choice, whatever
+// the modules say of it.
+func (c *Config) readPooling(dir string) error {
+	const single = "1_Pooling" // of folders from before there were lists
+	modules := []sentenceModule{{single, "Pooling"}}
+	if err := readJSON(dir, "modules.json", &modules); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, m := range modules {
+		switch kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]; kind {
+		case "Transformer", "Normalize":
+		case "Pooling":
+			if !filepath.IsLocal(m.Path) {
+				return fmt.Errorf("modules.json: %q is no folder of the model", m.Path)
+			}
+			name := filepath.Join(m.Path, "config.json")
+			var modes map[string]any
+			if err := readJSON(dir, name, &modes); errors.Is(err, os.ErrNotExist) && m.Path == single {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := c.setPooling(modes); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		default:
+			return fmt.Errorf("modules.json: modules of the type %q cannot be run; Transformer, Pooling and Normalize can", m.Type)
+		}
+	}
+	return nil
+}
+
+// setPooling takes the one mode that a pooling's configuration has: true, or, in newer files, by name.
+func (c *Config) setPooling(modes map[string]any) error {
+	known := map[string]Pooling{"cls_token": PoolCLS, "mean_tokens": PoolMean, "lasttoken": PoolLast, "cls": PoolCLS, "mean": PoolMean}
+	var on []string
+	for key, value := range modes {
+		if mode, ok := strings.CutPrefix(key, "pooling_mode_"); ok && value == true {
+			on = append(on, mode)
+		} else if name, ok := value.(string); ok && key == "pooling_mode" {
+			on = append(on, name)
+		}
+	}
+	slices.Sort(on)
+	if len(on) == 0 {
+		return nil
+	}
+	pool, ok := known[on[0]]
+	if !ok || len(on) > 1 {
+		return fmt.Errorf("pooling by %s cannot be run; one of cls_token, mean_tokens and lasttoken can", strings.Join(on, " and "))
+	}
+	c.Pooling = pool
+	return nil
 }
 
 // llama3Factors are the divisors of Llama 3's stretched frequencies: none for short wavelengths, the factor for long ones, and a smooth

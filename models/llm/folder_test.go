@@ -202,9 +202,78 @@ func TestFolderRopeAndWindow(t *testing.T) {
 	require.NoError(t, err)
 	defer local.Close()
 	require.Equal(t, []bool{true, true, true}, local.Config.Local)
-	c, err := local.NewSession()
-	require.NoError(t, err)
-	require.NotEqual(t, logitsOf(t, a, 5), logitsOf(t, c, prompt()...))
+}
+
+// In one layer with a window of 4 a token sees itself and three before it, and nothing of what stands further back.
+func TestFolderWindow(t *testing.T) {
+	s := llmtest.Small("llama", false)
+	s.Layers = 1
+	last := func(config map[string]any, ids ...int32) []float32 {
+		m, err := llm.Open(writeFolder(t, s, config), llm.Options{})
+		require.NoError(t, err)
+		defer m.Close()
+		x, err := m.NewSession()
+		require.NoError(t, err)
+		return logitsOf(t, x, ids...)
+	}
+	ids := prompt()
+	mistral := func() map[string]any { return map[string]any{"model_type": "mistral", "sliding_window": 4} }
+	got := last(mistral(), ids...)
+	require.InDeltaSlice(t, last(mistral(), ids[len(ids)-4:]...), got, 1e-4)
+	require.Greater(t, worst(last(mistral(), ids[len(ids)-3:]...), got), 1e-2)
+	all := last(map[string]any{"model_type": "mistral"}, ids...)
+	require.Greater(t, worst(all, got), 1e-2)
+	require.Equal(t, all, last(map[string]any{"model_type": "qwen2", "sliding_window": 4, "use_sliding_window": false}, ids...))
+	require.Equal(t, all, last(map[string]any{"model_type": "mistral", "sliding_window": nil}, ids...))
+}
+
+// Sentence encoders say in files of their own how they pool.
+func TestFolderPooling(t *testing.T) {
+	dir := writeFolder(t, llmtest.Cases()["bert"], map[string]any{})
+	put := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+	}
+	pooled := func() llm.Pooling {
+		m, err := llm.Open(dir, llm.Options{})
+		require.NoError(t, err)
+		defer m.Close()
+		got, err := m.EmbedIDs(context.Background(), prompt(), llm.EmbedOptions{})
+		require.NoError(t, err)
+		want, err := m.EmbedIDs(context.Background(), prompt(), llm.EmbedOptions{Pooling: m.Config.Pooling})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		return m.Config.Pooling
+	}
+	require.Equal(t, llm.PoolMean, pooled())
+	const modules = `[{"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},
+		{"idx":1,"name":"1","path":"%s","type":"sentence_transformers.models.Pooling"},{"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"}]`
+	put("1_Pooling/config.json", `{"word_embedding_dimension":80,"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":false,"pooling_mode_max_tokens":false}`)
+	require.Equal(t, llm.PoolCLS, pooled(), "without a list")
+	put("modules.json", fmt.Sprintf(modules, "1_Pooling"))
+	require.Equal(t, llm.PoolCLS, pooled())
+	put("1_Pooling/config.json", `{"pooling_mode_cls_token":false,"pooling_mode_mean_tokens":false,"pooling_mode_lasttoken":true,"include_prompt":true}`)
+	require.Equal(t, llm.PoolLast, pooled())
+	put("1_Pooling/config.json", `{"pooling_mode":"mean"}`)
+	require.Equal(t, llm.PoolMean, pooled())
+	put("1_Pooling/config.json", `{"word_embedding_dimension":80}`)
+	require.Equal(t, llm.PoolMean, pooled())
+
+	for _, c := range []struct{ name, text, want string }{
+		{"1_Pooling/config.json", `{"pooling_mode_max_tokens":true}`, "pooling by max_tokens cannot be run"},
+		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens":true,"pooling_mode_cls_token":true}`, "pooling by cls_token and mean_tokens cannot be run"},
+		{"1_Pooling/config.json", `{`, "config.json: unexpected end"},
+		{"modules.json", fmt.Sprintf(modules, "../1_Pooling"), `"../1_Pooling" is no folder of the model`},
+		{"modules.json", fmt.Sprintf(modules, "2_Pooling"), "2_Pooling"},
+		{"modules.json", `[{"path":"2_Dense","type":"sentence_transformers.models.Dense"}]`, "models.Dense\" cannot be run"},
+		{"modules.json", `{}`, "modules.json: json"},
+	} {
+		put("1_Pooling/config.json", `{}`)
+		put("modules.json", fmt.Sprintf(modules, "1_Pooling"))
+		put(c.name, c.text)
+		_, err := llm.Open(dir, llm.Options{})
+		require.ErrorContains(t, err, c.want)
+	}
 }
 
 func TestDamagedFolders(t *testing.T) {

@@ -61,18 +61,22 @@ func TestArchitecturesAgainstLlamaCpp(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
 			m := random(t, cases[name], llm.Options{})
-			if name == "bert" {
+			if cases[name].Arch == "bert" {
 				var want []float32
 				require.NoError(t, json.Unmarshal(expected[name], &want))
 				got, err := m.EmbedIDs(context.Background(), ids, llm.EmbedOptions{})
 				require.NoError(t, err)
-				require.InDeltaSlice(t, want, got, 1e-3)
+				exact, tabled := 1e-3, 2.5e-4
+				if cases[name].Pooling > 1 { // one token, where the mean of 20 has a quarter of their rounding
+					exact, tabled = 2e-3, 1e-3
+				}
+				require.InDeltaSlice(t, want, got, exact)
 				// The model's GELU is that of the error function. llama.cpp takes the tanh form from a table in half precision: with that form the vectors
 				// are nearer, and what remains is the table's rounding.
 				llm.SetActivation(t, "bert", ops.GELUTanh)
 				nearer, err := random(t, cases[name], llm.Options{}).EmbedIDs(context.Background(), ids, llm.EmbedOptions{})
 				require.NoError(t, err)
-				require.InDeltaSlice(t, want, nearer, 2.5e-4)
+				require.InDeltaSlice(t, want, nearer, tabled)
 				require.Less(t, worst(want, nearer), worst(want, got))
 				return
 			}

@@ -29,7 +29,9 @@ type Shape struct {
 	RopeDim int     // 0: HeadDim
 	Tied    bool    // the head is the embedding
 	Window  int     // of local layers, where the architecture has them
+	Pattern int     // every so many layers one is global; 0: as the architecture has it
 	Rope    Stretch // of rotary positions
+	Pooling uint32  // of encoders, as in GGUF files; 0: mean
 	Type    tensor.DType
 	Seed    uint64
 }
@@ -43,7 +45,8 @@ const (
 	Linear            // positions times 1/4
 	YaRN              // positions times 1/4 in slow dimensions
 	Factors           // a divisor for each frequency (Llama 3)
-	LongRope          // two sets of them, for short and long contexts (Phi-3)
+	LongRope          // two sets of them, for short and long contexts (Phi-3), of which the long one counts
+	ShortRope         // the same, and the short one counts
 )
 
 // Cases returns the models of the tests by name.
@@ -59,10 +62,21 @@ func Cases() map[string]Shape {
 			all[arch] = Small(arch, true)
 		}
 	}
-	for name, r := range map[string]Stretch{"llama-linear": Linear, "llama-yarn": YaRN, "llama-factors": Factors, "phi3-longrope": LongRope} {
+	for name, change := range map[string]func(s *Shape){
+		"llama-linear":   func(s *Shape) { s.Rope = Linear },
+		"llama-yarn":     func(s *Shape) { s.Rope = YaRN },
+		"llama-factors":  func(s *Shape) { s.Rope = Factors },
+		"qwen2-yarn":     func(s *Shape) { s.Rope = YaRN },
+		"gemma3-linear":  func(s *Shape) { s.Rope = Linear }, // of its global layers only
+		"gemma3-pattern": func(s *Shape) { s.Pattern = 3 },
+		"phi3-longrope":  func(s *Shape) { s.Rope = LongRope },
+		"phi3-shortrope": func(s *Shape) { s.Rope = ShortRope },
+		"bert-cls":       func(s *Shape) { s.Pooling = 2 },
+		"bert-last":      func(s *Shape) { s.Pooling = 3 },
+	} {
 		arch, _, _ := strings.Cut(name, "-")
 		s := Small(arch, false)
-		s.Rope = r
+		change(&s)
 		all[name] = s
 	}
 	return all
@@ -151,19 +165,25 @@ func (w *writer) metadata() {
 	case LongRope:
 		w.Set(a+"rope.scaling.attn_factor", float32(1.19))
 		w.Set(a+"rope.scaling.original_context_length", uint32(s.Context/2))
+	case ShortRope:
+		w.Set(a+"rope.scaling.attn_factor", float32(1.19))
+		w.Set(a+"rope.scaling.original_context_length", uint32(4*s.Context)) // llama.cpp compares its own context, of 256 and more
 	}
 	if s.Window > 0 {
 		w.Set(a+"attention.sliding_window", uint32(s.Window))
+	}
+	if s.Pattern > 0 {
+		w.Set(a+"attention.sliding_window_pattern", uint32(s.Pattern))
 	}
 	if s.Arch == "gemma2" {
 		w.Set(a+"attn_logit_softcapping", float32(20))
 		w.Set(a+"final_logit_softcapping", float32(15))
 	}
-	if s.Arch == "phi3" && s.Rope != LongRope {
+	if s.Arch == "phi3" && s.Rope == NoStretch {
 		w.Set(a+"rope.scaling.original_context_length", uint32(s.Context))
 	}
 	if s.Arch == "bert" {
-		w.Set(a+"pooling_type", uint32(1))
+		w.Set(a+"pooling_type", max(s.Pooling, 1))
 		w.Set(a+"attention.causal", false)
 	}
 	w.vocabulary()
@@ -302,7 +322,7 @@ func (w *writer) decoder() {
 	switch s.Rope {
 	case Factors:
 		w.vector("rope_freqs.weight", 2, 0.4, s.RopeDim/2)
-	case LongRope:
+	case LongRope, ShortRope:
 		w.vector("rope_factors_long.weight", 3, 0.6, s.RopeDim/2)
 		w.vector("rope_factors_short.weight", 1, 0.1, s.RopeDim/2)
 	}
