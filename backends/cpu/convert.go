@@ -48,6 +48,9 @@ func (k *converter) convert(e *Engine, done <-chan struct{}, dst, src *tensor.Te
 
 // Do converts one job's elements.
 func (k *converter) Do(worker, job int) {
+	if ended(k.done) {
+		return
+	}
 	at, to := job*k.size, min((job+1)*k.size, k.total)
 	var c cursor
 	k.seek(&c, at)

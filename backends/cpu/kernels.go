@@ -82,6 +82,8 @@ func (b *Backend) choose(c ops.Call) kernel {
 		return resizeKernelFor(op, c)
 	case shape.Pad:
 		return padKernelFor(op, c)
+	case ops.ByteAdder:
+		return b.addBytesKernel(op)
 	case matmul.Op:
 		spec, _ := op.Problem(c.In, c.Out[0])
 		if _, err := form(spec, len(c.Const) > 1 && c.Const[1]); err != nil {

@@ -35,12 +35,12 @@ type env struct {
 }
 
 // stopped reports whether the run's context has ended. Jobs look at it when they start.
-func (e *env) stopped() bool {
-	if e.done == nil {
-		return false
-	}
+func (e *env) stopped() bool { return ended(e.done) }
+
+// ended reports whether a context has ended whose Done gave the channel, nil if it cannot.
+func ended(done <-chan struct{}) bool {
 	select {
-	case <-e.done:
+	case <-done:
 		return true
 	default:
 		return false
@@ -82,7 +82,7 @@ func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last in
 	e.ctx, e.done = ctx, ctx.Done()
 	e.run++
 	for i := first; i < last; i++ {
-		if e.done != nil && e.stopped() {
+		if e.stopped() {
 			return context.Cause(ctx)
 		}
 		if p.fed != nil && p.fed[i] != nil && i+1 < last && p.fed[i].runFed(e, frame) {
@@ -93,7 +93,7 @@ func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last in
 			return p.describe(i, frame, err)
 		}
 	}
-	if e.done != nil && e.stopped() {
+	if e.stopped() {
 		return context.Cause(ctx)
 	}
 	p.b.nodes.Add(int64(last - first))
@@ -141,17 +141,10 @@ type referenceKernel struct {
 	ins     []tensor.Tensor
 	outs    []tensor.Tensor
 	ranged  ops.Ranged
-	sum     *vec.ByteSum // of an ops.ByteAdder
-	vec     *vec.Funcs
 }
 
-func (k *referenceKernel) bind(_ context.Context, e *env, _ *ops.Part, n *ops.Node) error {
-	k.in, k.out, k.vec = n.In, n.Out, e.vec
-	if b, ok := k.op.(ops.ByteAdder); ok && e.vec.ByteSums {
-		s := b.ByteSum()
-		k.sum = &vec.ByteSum{ScaleA: s.A.Scale, ScaleB: s.B.Scale, ScaleY: s.Y.Scale, ZeroA: s.A.Zero, ZeroB: s.B.Zero, ZeroY: s.Y.Zero, Lo: s.Lo, Hi: s.Hi,
-			SignedA: s.A.Signed, SignedB: s.B.Signed}
-	}
+func (k *referenceKernel) bind(_ context.Context, _ *env, _ *ops.Part, n *ops.Node) error {
+	k.in, k.out = n.In, n.Out
 	k.ins, k.outs = make([]tensor.Tensor, len(n.In)), make([]tensor.Tensor, len(n.Out))
 	return nil
 }
@@ -187,10 +180,6 @@ const rangeLength = 1 << 14
 func (k *referenceKernel) Do(_, piece int) {
 	from := piece * rangeLength
 	to := min(from+rangeLength, k.outs[0].Elems())
-	if k.sum != nil {
-		k.vec.AddBytes(k.outs[0].Raw()[from:to], k.ins[0].Raw()[from:to], k.ins[1].Raw()[from:to], k.sum)
-		return
-	}
 	k.ranged.Range(k.outs, k.ins, from, to)
 }
 

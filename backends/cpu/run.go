@@ -55,17 +55,7 @@ type rowWorker struct {
 	i []int32
 }
 
-func (r *run) stopped() bool {
-	if r.done == nil {
-		return false
-	}
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
+func (r *run) stopped() bool { return ended(r.done) }
 
 func (r *run) multiply() error {
 	args, s := r.args, &r.p.spec

@@ -84,7 +84,7 @@ func (p *program) measure(part *ops.Part) error {
 	return nil
 }
 
-func (k *matmulKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+func (k *matmulKernel) workspace(_ *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
 	pl := k.plan
 	if k.reference || pl == nil {
 		return workspace{}, nil
@@ -378,7 +378,7 @@ func (k *intConvKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose fun
 	return workspace{own: bytes + most}, nil
 }
 
-func (k *poolKernel) workspace(e *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+func (k *poolKernel) workspace(_ *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
 	x := part.Values[n.In[0]].Spec
 	bytes := imageBytes(k.layout, x, loose(n.In[0])) + imageBytes(k.layout, part.Values[k.out].Spec, loose(k.out))
 	half := x.DType != tensor.F32

@@ -63,8 +63,7 @@ type Funcs struct {
 	ByteSums bool
 }
 
-// ByteSum says what bytes stand for and what becomes of their sum: a byte v for float32(v - Zero) Scale, and a number x for x / ScaleY, rounded to the
-// nearest even integer, plus ZeroY, limited to Lo and Hi. Numbers too large for that and NaN are beyond Hi. All zero points and limits are those of bytes.
+// ByteSum is ops.ByteSum, which says what it means, in the order in which kernels read its fields. All zero points and limits are those of bytes.
 type ByteSum struct {
 	ScaleA, ScaleB, ScaleY float32
 	ZeroA, ZeroB, ZeroY    int32
