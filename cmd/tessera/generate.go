@@ -147,7 +147,7 @@ func generateCommand() *cobra.Command {
 			for token, err := range m.Generate(cmd.Context(), prompt, o) {
 				if err != nil {
 					if !f.JSON && begun {
-						fmt.Fprintln(out)
+						fmt.Fprintln(out, token.Text) // what had been held back
 					}
 					return err
 				}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tessera-go/tessera/models/sample"
 	"github.com/tessera-go/tessera/models/tokenizer"
@@ -79,8 +80,8 @@ func rate(n int, d time.Duration) float64 {
 	return float64(n) / d.Seconds()
 }
 
-// Generate continues a prompt. The sequence ends after the last token, or with an error. Each call is independent of all others;
-// a conversation uses a Session.
+// Generate continues a prompt. The sequence ends after the last token, or with an error; beside the error stands the text that had been held back as
+// a possible beginning of a stop text. Each call is independent of all others; a conversation uses a Session.
 func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		s, err := m.acquire()
@@ -117,27 +118,39 @@ func (s *Session) Generate(ctx context.Context, prompt string, o GenerateOptions
 	return s.GenerateIDs(ctx, ids, o)
 }
 
-// GenerateIDs is Generate for a prompt of tokens. With none it continues from the session's last token.
+// GenerateIDs is Generate for a prompt of tokens. With none it continues from the session's last token, also in the middle of a rune.
 func (s *Session) GenerateIDs(ctx context.Context, prompt []int32, o GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if o.Stats == nil {
 			o.Stats = &Stats{}
 		}
 		*o.Stats = Stats{Prompt: prompt}
-		if err := s.generate(ctx, prompt, &o, yield); err != nil {
+		e, err := newEmitter(s.m, &o, s.Len() == 0 && onlySpecial(s.m.Tokenizer, prompt), yield)
+		if err == nil {
+			err = s.generate(ctx, prompt, e)
+		}
+		if err != nil {
+			var held string
+			if e != nil {
+				held = e.hold.flush("")
+			}
 			o.Stats.Reason = "error"
-			yield(Token{}, err)
+			yield(Token{Text: held}, err)
 		}
 	}
 }
 
-func (s *Session) generate(ctx context.Context, prompt []int32, o *GenerateOptions, yield func(Token, error) bool) error {
+func (s *Session) generate(ctx context.Context, prompt []int32, e *emitter) error {
+	o := e.o
 	if o.Keep < 0 || o.Keep >= s.p.lim.context {
 		return fmt.Errorf("llm: %d tokens to keep in a context of %d", o.Keep, s.p.lim.context)
 	}
-	e, err := newEmitter(s.m, o, s.Len() == 0 && onlySpecial(s.m.Tokenizer, prompt), yield)
-	if err != nil {
-		return err
+	if len(prompt) == 0 {
+		// The text may go on in the middle of a rune, of which nothing has been shown: no token but the last few can have its first bytes.
+		all := s.Tokens()
+		for _, id := range all[max(0, len(all)-utf8.UTFMax):] {
+			e.text.Push(id)
+		}
 	}
 	if len(prompt) == 0 && s.Len() == 0 {
 		return errors.New("llm: the prompt is empty and the model has no token to begin with")

@@ -262,6 +262,56 @@ func TestStopTexts(t *testing.T) {
 	require.Equal(t, text, got)
 }
 
+// Text that is held back as the possible beginning of a stop text comes with the error that ends generation.
+func TestHeldTextOfAnInterruptedAnswer(t *testing.T) {
+	m := embedded(t, llm.Options{})
+	_, text := collect(t, m.Generate(context.Background(), "The prince said", llm.GenerateOptions{MaxTokens: 7}))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var got strings.Builder
+	n, failed := 0, false
+	for token, err := range m.Generate(ctx, "The prince said", llm.GenerateOptions{Stop: []string{text[len(text)-3:] + "\x00"}}) {
+		if err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, text[:len(text)-3], got.String())
+			failed = true
+		}
+		got.WriteString(token.Text)
+		if n++; n == 7 {
+			cancel()
+		}
+	}
+	require.True(t, failed)
+	require.Equal(t, text, got.String())
+}
+
+// A text that goes on in the middle of a rune loses nothing of it, and shows no part of it.
+func TestGoesOnInARune(t *testing.T) {
+	m := embedded(t, llm.Options{})
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	byteToken := func(spelled string) int32 {
+		id, ok := m.Tokenizer.ID(spelled)
+		require.True(t, ok)
+		return id
+	}
+	word := append(m.Tokenizer.Encode("caf", tokenizer.Options{}), byteToken("\u00c3")) // c3: the first of the two bytes of an e with acute
+	require.NoError(t, s.Eval(context.Background(), word...))
+	forced := llm.GenerateOptions{MaxTokens: 1, Sampling: sample.Options{Bias: map[int32]float64{byteToken("\u00a9"): 1e6}}}
+	_, text := collect(t, s.GenerateIDs(context.Background(), nil, forced))
+	require.Equal(t, "\u00e9", text)
+
+	// Three of four bytes one by one, each in a generation of its own.
+	require.NoError(t, s.Rewind(len(word)-1))
+	var parts []string
+	for _, spelled := range []string{"\u00f0", "\u0141", "\u013a", "\u0122"} { // f0 9f 98 80
+		forced.Sampling.Bias = map[int32]float64{byteToken(spelled): 1e6}
+		_, part := collect(t, s.GenerateIDs(context.Background(), nil, forced))
+		parts = append(parts, part)
+	}
+	require.Equal(t, []string{"", "", "", "\U0001F600"}, parts)
+}
+
 func TestContextEnds(t *testing.T) {
 	m := embedded(t, llm.Options{Context: 24, Chunk: 8})
 	ctx := context.Background()
@@ -274,6 +324,21 @@ func TestContextEnds(t *testing.T) {
 	require.Len(t, ids, 70)
 	require.Equal(t, "length", stats.Reason)
 
+	// What a shift leaves are the first tokens to be kept and the newest ones, and generation goes on as from a text of just these.
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	prompt := m.PromptIDs("The prince said", llm.GenerateOptions{})
+	ids, _ = collect(t, s.Generate(ctx, "The prince said", llm.GenerateOptions{Overflow: llm.Shift, MaxTokens: 22, Keep: 3}))
+	left := s.Tokens()
+	require.Len(t, left, 3+(24-3)/2+1)
+	require.Equal(t, prompt, left[:3])
+	require.Equal(t, ids[len(ids)-len(left)+3:], left[3:])
+	next, _ := collect(t, s.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 1}))
+	fresh, err := m.NewSession()
+	require.NoError(t, err)
+	want, _ := collect(t, fresh.GenerateIDs(ctx, left, llm.GenerateOptions{MaxTokens: 1}))
+	require.Equal(t, want, next)
+
 	long := strings.Repeat("The prince said ", 20)
 	var full *llm.ContextError
 	for _, err := range m.Generate(ctx, long, llm.GenerateOptions{}) {
@@ -281,7 +346,7 @@ func TestContextEnds(t *testing.T) {
 		require.ErrorContains(t, err, "do not fit the context of 24")
 	}
 	require.NotNil(t, full)
-	_, err := m.Perplexity(ctx, make([]int32, 100), 25, nil)
+	_, err = m.Perplexity(ctx, make([]int32, 100), 25, nil)
 	require.ErrorContains(t, err, "windows of 25 tokens, 2 to the context of 24")
 	_, err = m.Perplexity(ctx, make([]int32, 1), 0, nil)
 	require.ErrorContains(t, err, "nothing to score")
