@@ -280,3 +280,21 @@ func TestRepeatable(t *testing.T) {
 	}
 	require.False(t, math.IsNaN(first[0]))
 }
+
+// TestConversionStops: jobs of a conversion look at the run's context when they start.
+func TestConversionStops(t *testing.T) {
+	const n = 1 << 20
+	ones := make([]float32, n)
+	for i := range ones {
+		ones[i] = 1
+	}
+	from, to := tensor.Of(ones, n), tensor.New(tensor.BF16, n)
+	done := make(chan struct{})
+	var k converter
+	k.convert(testEngine(), done, &to, &from)
+	require.Equal(t, 1.0, to.Floats()[n-1])
+	clear(to.Raw())
+	close(done)
+	k.convert(testEngine(), done, &to, &from)
+	require.Equal(t, make([]byte, 2*n), to.Raw())
+}
