@@ -10,7 +10,7 @@ import (
 
 // wholeWords are the splits of the models that take a piece that is a token as it is, whatever their merges say. They begin texts with BOS.
 var wholeWords = map[string]bool{"llama-bpe": true, "llama3": true, "llama-v3": true, "falcon3": true, "falcon-h1": true, "pixtral": true,
-	"midm-2.0": true, "lfm2": true, "tekken": true}
+	"midm-2.0": true, "lfm2": true, "jina-v5-nano": true, "tekken": true}
 
 // FromGGUF makes the tokenizer that a file's metadata describes.
 func FromGGUF(f *gguf.File) (*Tokenizer, error) {
@@ -77,6 +77,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	t.BOS = r.id(p+"bos_token_id", defaults.bos)
 	t.EOS = r.id(p+"eos_token_id", defaults.eos)
 	t.EOT = r.id(p+"eot_token_id", -1)
+	eom := r.id(p+"eom_token_id", -1) // the end of a message that waits for a tool
 	t.UNK = r.id(p+"unknown_token_id", defaults.unk)
 	// The misspelled key is the one that files have.
 	t.SEP = r.id(p+"seperator_token_id", r.id(p+"separator_token_id", defaults.sep))
@@ -182,7 +183,11 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 			}
 		}
 	}
-	return t, t.finish()
+	if err := t.finish(); err != nil {
+		return nil, err
+	}
+	t.SetEnd(eom)
+	return t, nil
 }
 
 // reader takes optional keys and keeps the first error.

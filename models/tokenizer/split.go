@@ -26,6 +26,9 @@ const (
 	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|` +
 		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|` +
 		`\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+	// DeepSeek LLM's letters are those with cases, spelled out.
+	patternDeepSeekLetters = `\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+`
 )
 
 // Some files spell the folded contractions out.
@@ -45,12 +48,16 @@ var presets = map[string][]string{
 	"falcon": {`[\p{P}\$\+<=>\^~\|` + "`" + `]+`, patternGPT2, `[0-9][0-9][0-9]`},
 	"mellum": {patternGPT2}, "a.x-4.0": {patternGPT2}, "exaone4": {patternGPT2}, "granite-docling": {patternGPT2}, "mellum2": {`\p{N}`, patternGPT2},
 	"falcon-h1": {patternGPT4}, "midm-2.0": {patternGPT4}, "lfm2": {patternGPT4},
-	"kormo": {patternQwen}, "solar-open": {patternQwen}, "grok-2": {patternQwen},
+	"kormo": {patternQwen}, "solar-open": {patternQwen}, "grok-2": {patternQwen}, "f2llmv2": {patternQwen},
 	"kanana2": {patternGPT4o}, "talkie": {patternGPT4o}, "minimax-m2": {patternGPT4o},
-	"llama-bpe": {patternGPT4}, "llama3": {patternGPT4}, "llama-v3": {patternGPT4}, "falcon3": {patternGPT4}, "dbrx": {patternGPT4},
+	"llama-bpe": {patternGPT4}, "llama3": {patternGPT4}, "llama-v3": {patternGPT4}, "falcon3": {patternGPT4}, "dbrx": {patternGPT4}, "jina-v5-nano": {patternGPT4},
 	"smaug-bpe": {patternGPT4}, "chatglm-bpe": {patternGPT4}, "glm4": {patternGPT4}, "pixtral": {patternGPT4},
 	"qwen2": {patternQwen}, "stablelm2": {patternQwen}, "hunyuan": {patternQwen}, "deepseek-r1-qwen": {patternQwen}, "megrez": {patternQwen},
 	"gpt-4o": {patternGPT4o}, "llama4": {patternGPT4o}, "tekken": {patternTekken},
+	"deepseek-llm":   {`[\r\n]`, patternDeepSeekLetters, `\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}+`},
+	"viking":         {` ?[^(\s|.,!?…。，、।۔،)]+`, `\p{N}`},
+	"qwen35":         {`(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`},
+	"seed-coder":     {`(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`},
 	"deepseek-coder": {`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}`},
 	"deepseek-v3":    {`\p{N}{1,3}`, `[一-龥぀-ゟ゠-ヿ]+`, `[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`},
 	"bloom":          {` ?[^(\s|.,!?…。，、।۔،)]+`}, "poro-chat": {` ?[^(\s|.,!?…。，、।۔،)]+`}, "gpt3-finnish": {` ?[^(\s|.,!?…。，、।۔،)]+`},

@@ -119,7 +119,8 @@ func (t *Tokenizer) finish() error {
 }
 
 // endTokens end a turn in the chat formats of the models that we know, whatever the file's end token is.
-var endTokens = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "<|end_of_text|>"}
+var endTokens = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|end_of_text|>",
+	"<end_of_utterance>", "<eos>", "</s>", "<｜end▁of▁sentence｜>"}
 
 // indexTokens fills the map from spelling to id; of equal spellings the first counts.
 func (t *Tokenizer) indexTokens() {

@@ -47,6 +47,13 @@ func small(t testing.TB) *Tokenizer {
 	return tok
 }
 
+func kindsOf(tok *Tokenizer) (kinds []int32) {
+	for _, k := range tok.Kinds {
+		kinds = append(kinds, int32(k))
+	}
+	return kinds
+}
+
 func TestSpecial(t *testing.T) {
 	tok := small(t)
 	require.Equal(t, []int32{259, 260, 'o'}, tok.Encode("hello wo", Options{}))
@@ -60,6 +67,9 @@ func TestSpecial(t *testing.T) {
 	require.True(t, tok.IsEnd(262))
 	require.True(t, tok.IsEnd(261), "a known end of turn")
 	require.False(t, tok.IsEnd(263))
+	eom, err := build(t, map[string]any{"model": "gpt2", "pre": "gpt-2", "tokens": tok.Tokens, "token_type": kindsOf(tok), "merges": tok.Merges, "eom_token_id": uint32(263)})
+	require.NoError(t, err)
+	require.True(t, eom.IsEnd(263))
 	require.Empty(t, tok.Encode("", Options{}))
 	require.Equal(t, "", tok.Decode([]int32{262, 261, -5, 9999}))
 }
@@ -227,6 +237,9 @@ func TestPresets(t *testing.T) {
 	s, err = preset("gpt-4o")
 	require.NoError(t, err)
 	require.Equal(t, []string{"camel", "Case", " HTTPServer's", "123", "4"}, pieces(s, "camelCase HTTPServer's1234"))
+	s, err = preset("deepseek-llm")
+	require.NoError(t, err)
+	require.Equal(t, []string{"Peace", ",", " War", " ", "1805", " ", "漢字か", "\n", "\n"}, pieces(s, "Peace, War 1805 漢字か\n\n"))
 }
 
 // Long pieces, merged with a heap, give what short ones give.
