@@ -118,14 +118,14 @@ classifier tells handwritten digits, white on black. With --model any ONNX class
 			if truth != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d right\n", right, total)
 			}
-			if exe := c.Session().Executable(); exe != nil {
-				if showSummary {
-					if err := cli.PrintJSON(cmd.ErrOrStderr(), exe.Report()); err != nil {
-						return err
-					}
-				} else if line := offloaded(exe.Report(), "--report"); line != "" && !o.JSON {
-					fmt.Fprintln(cmd.ErrOrStderr(), line)
+			if showSummary {
+				if err := cli.PrintJSON(cmd.ErrOrStderr(), c.Session().Report()); err != nil {
+					return err
 				}
+			} else if line := offloaded(c.Session().Report(), "--report"); line != "" && !o.JSON {
+				fmt.Fprintln(cmd.ErrOrStderr(), line)
+			}
+			if exe := c.Session().Executable(); exe != nil {
 				return writeProfile(&o, exe, cmd.ErrOrStderr())
 			}
 			return nil

@@ -98,3 +98,31 @@ func TestClassifyWithoutPasses(t *testing.T) {
 	}
 	require.Greater(t, nodes("--disable-pass", "all"), nodes())
 }
+
+// The report covers all pictures: those of the last batch, which may be smaller and has a graph of its own, are not all.
+func TestClassifyReportCoversAllBatches(t *testing.T) {
+	for _, c := range []struct {
+		batch string
+		runs  int64
+	}{{"5", 1}, {"2", 3}, {"4", 2}} {
+		idx := idxOf(t, 5)
+		_, report, err := call(t, "classify", idx, "--json", "--report", "--backend", "aie", "--batch", c.batch)
+		require.NoError(t, err)
+		var r graph.Report
+		require.NoError(t, json.Unmarshal([]byte(report), &r))
+		require.Equal(t, "aie", r.Backends[0].Name)
+		require.Equal(t, 4*c.runs, r.Backends[0].Products, "batches of %s", c.batch)
+	}
+}
+
+// idxOf writes an IDX file of pictures.
+func idxOf(t *testing.T, n int) string {
+	t.Helper()
+	data := append([]byte{0, 0, 8, 3, 0, 0, 0, byte(n), 0, 0, 0, 28, 0, 0, 0, 28}, make([]byte, n*28*28)...)
+	for i := 16; i < len(data); i++ {
+		data[i] = byte(i * i)
+	}
+	path := filepath.Join(t.TempDir(), "pictures.idx")
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	return path
+}

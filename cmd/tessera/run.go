@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
-	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/internal/npy"
 	"github.com/tessera-go/tessera/internal/regular"
 	"github.com/tessera-go/tessera/models/onnx"
@@ -129,9 +128,8 @@ func runCommand() *cobra.Command {
 				}
 				written[v.Name] = runOutput{t.Shape(), t.DType.String(), file}
 			}
-			report := graph.Report{Fallbacks: []graph.Fallback{}}
+			report := s.Report()
 			if exe := s.Executable(); exe != nil {
-				report = exe.Report()
 				if err := writeProfile(&o, exe, cmd.ErrOrStderr()); err != nil {
 					return err
 				}

@@ -326,6 +326,6 @@ func swapImages(ctx context.Context, o cli.Options, images, labels string) (*swa
 		}
 	}
 	row := &swapRow{Model: name, Agreement: fmt.Sprintf("%d of %d right", right, len(truth))}
-	row.fill(o.Backend, c.Session().Executable().Report())
+	row.fill(o.Backend, c.Session().Report())
 	return row, nil
 }

@@ -81,3 +81,34 @@ func TestLateNodes(t *testing.T) {
 	}
 	require.Greater(t, len(lengths), 1, "the shape never changed")
 }
+
+// A report counts every run of a session, whatever the shapes of its inputs, and those node by node.
+func TestReportCoversAllShapes(t *testing.T) {
+	w := onnx.NewTensor("w", tensor.Of([]float32{1, 2, 3, 4}, 2, 2))
+	x := onnx.ValueInfo{Name: "x", Type: &onnx.TypeInfo{Elem: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Size: -1, Param: "n"}, {Size: 2}}}}
+	m, err := onnx.NewModel(13, &onnx.Graph{Inputs: []onnx.ValueInfo{x}, Inits: []*onnx.Tensor{w},
+		Nodes: []*onnx.Node{{Op: "MatMul", In: []string{"x", "w"}, Out: []string{"y"}}}, Outputs: []onnx.ValueInfo{{Name: "y"}}})
+	require.NoError(t, err)
+	bs := cpu(t)
+	for _, o := range []onnx.Options{{}, {MaxShapes: 1}, {Eager: true}} {
+		o.Backends = bs
+		s, err := onnx.NewSession(context.Background(), m, o)
+		require.NoError(t, err)
+		run := func(s *onnx.Session, rows int) {
+			_, err := s.Run(context.Background(), map[string]onnx.Value{"x": onnx.Of(tensor.New(tensor.F32, rows, 2))})
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 0, s.Report().Backends[0].Products)
+		for _, rows := range []int{3, 1, 3, 2} {
+			run(s, rows)
+		}
+		require.Equal(t, bs[0].Name(), s.Report().Backends[0].Name)
+		require.EqualValues(t, 4, s.Report().Backends[0].Products)
+		require.NotNil(t, s.Report().Fallbacks)
+		fork := s.Fork()
+		run(fork, 5)
+		require.EqualValues(t, 1, fork.Report().Backends[0].Products)
+		require.NoError(t, fork.Close())
+		require.NoError(t, s.Close())
+	}
+}

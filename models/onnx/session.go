@@ -44,6 +44,7 @@ type Session struct {
 	current *lowered
 	eagerly string // why the last run was eager
 	forked  bool   // the weights belong to another session
+	start   []backends.Stats
 }
 
 // lowered is the model as a graph for some shapes.
@@ -93,6 +94,7 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 		_ = s.Close()
 		return nil, err
 	}
+	s.markStart()
 	return s, nil
 }
 
@@ -141,6 +143,28 @@ func (s *Session) Executable() *graph.Executable {
 		return nil
 	}
 	return s.current.exe
+}
+
+// Report says what ran where since NewSession or Fork, over all shapes of inputs; the fallbacks are those of the last run's graph.
+func (s *Session) Report() graph.Report {
+	r := graph.Report{Fallbacks: []graph.Fallback{}}
+	for i, b := range s.opts.Backends {
+		since := b.Stats().Sub(s.start[i])
+		r.Backends = append(r.Backends, graph.BackendReport{Name: b.Name(), Stats: since})
+		r.Conversions += since.Conversions
+	}
+	if exe := s.Executable(); exe != nil {
+		r.Fallbacks = exe.Report().Fallbacks
+	}
+	return r
+}
+
+// markStart begins the counts of Report.
+func (s *Session) markStart() {
+	s.start = nil
+	for _, b := range s.opts.Backends {
+		s.start = append(s.start, b.Stats())
+	}
 }
 
 // Eager says why the last run, or what came after its graph, computed node by node; empty if none of it did.
@@ -587,6 +611,7 @@ func (s *Session) Fork() *Session {
 	f.run = f.newRunner()
 	f.run.drop = true
 	f.run.m = &eager{r: f.run, host: s.opts.Backends[len(s.opts.Backends)-1], programs: map[programKey]*eagerProgram{}}
+	f.markStart()
 	return f
 }
 
