@@ -67,7 +67,16 @@ func (c *Chat) leading() int {
 func (c *Chat) Prompt() ([]int32, error) {
 	first := c.leading()
 	c.forgotten = min(c.forgotten, max(0, len(c.Messages)-first-1))
-	text, err := c.template.Render(slices.Concat(c.Messages[:first], c.Messages[first+c.forgotten:]), true, nil)
+	shown := slices.Concat(c.Messages[:first], c.Messages[first+c.forgotten:])
+	text, err := c.template.Render(shown, true, nil)
+	if err != nil && first == 1 && len(shown) > 1 {
+		// Templates of Gemma and Mistral refuse system messages; what they say then stands before the first question.
+		turns := slices.Clone(shown[1:])
+		turns[0].Content = shown[0].Content + "\n\n" + turns[0].Content
+		if merged, again := c.template.Render(turns, true, nil); again == nil {
+			text, err = merged, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

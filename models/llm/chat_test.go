@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/models/chat"
 	"github.com/tessera-go/tessera/models/llm"
 )
 
@@ -76,6 +77,30 @@ func TestChat(t *testing.T) {
 	c.Messages = c.Messages[:1]
 	_, text = collect(t, c.Send(ctx, "What did the prince say?", o))
 	require.Equal(t, c.Messages[2].Content, strings.TrimSpace(text))
+}
+
+// A template that refuses system messages gets what it says in front of the first question.
+func TestChatWithoutSystemRole(t *testing.T) {
+	m := embedded(t, llm.Options{})
+	const source = `{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}` +
+		`{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.content == 'bad' %}{{ raise_exception('bad content') }}{% endif %}{% endfor %}`
+	c, err := m.NewChat("Be brief.", source)
+	require.NoError(t, err)
+	defer c.Close()
+	rendered := func(messages ...chat.Message) string {
+		c.Messages = append(c.Messages[:1:1], messages...)
+		ids, err := c.Prompt()
+		require.NoError(t, err)
+		return m.Tokenizer.Decode(ids)
+	}
+	require.Equal(t, "[user]Be brief.\n\nHello", rendered(chat.Message{Role: "user", Content: "Hello"}))
+	require.Equal(t, "[user]Be brief.\n\nHello[assistant]Hi.[user]And?", rendered(chat.Message{Role: "user", Content: "Hello"},
+		chat.Message{Role: "assistant", Content: "Hi."}, chat.Message{Role: "user", Content: "And?"}))
+	require.Equal(t, "Be brief.", c.Messages[0].Content, "the conversation itself stays as it is")
+	require.Equal(t, "Hello", c.Messages[1].Content)
+	c.Messages = append(c.Messages[:1:1], chat.Message{Role: "user", Content: "Hello"}, chat.Message{Role: "assistant", Content: "bad"})
+	_, err = c.Prompt()
+	require.ErrorContains(t, err, "System role not supported")
 }
 
 func TestEvalShared(t *testing.T) {
