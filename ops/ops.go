@@ -181,8 +181,9 @@ type Constant struct {
 	prepared map[any]*preparation
 }
 
+// preparation is one making of a form.
 type preparation struct {
-	once     sync.Once
+	over     chan struct{} // closed at its end, before which the rest is not read
 	value    any
 	err      error
 	panicked any
@@ -205,38 +206,53 @@ type Origin interface {
 func NewConstant(t tensor.Tensor) *Constant { return &Constant{Tensor: t} }
 
 // Prepare returns the form of the constant under a key (comparable; it should name the backend and the layout), made by the first
-// caller. Concurrent callers wait for the first. A value with a Close method is closed by Constant.Close. If form panics, as where it reads a mapped file that
-// was cut short, so does every caller that waited for it, and the next one tries again.
+// caller. Concurrent callers wait for the first. A value with a Close method is closed by Constant.Close.
+//
+// What fails is not kept. An error of form is that of its own caller: another one, whose context may not have ended, makes the form itself. If form
+// panics, as where it reads a mapped file that was cut short, so does every caller that waited for it, and the next one tries again.
 func (c *Constant) Prepare(key any, form func() (any, error)) (any, error) {
-	c.mu.Lock()
-	if c.prepared == nil {
-		c.prepared = map[any]*preparation{}
-	}
-	p := c.prepared[key]
-	if p == nil {
-		p = &preparation{}
-		c.prepared[key] = p
-	}
-	c.mu.Unlock()
-	p.once.Do(func() {
-		defer func() {
-			if v := recover(); v != nil {
-				p.panicked = v
-				c.mu.Lock()
-				delete(c.prepared, key)
-				c.mu.Unlock()
-				panic(v)
-			}
-		}()
-		value, err := form()
+	for {
 		c.mu.Lock()
-		p.value, p.err = value, err
+		p := c.prepared[key]
+		if p == nil {
+			p = &preparation{over: make(chan struct{})}
+			if c.prepared == nil {
+				c.prepared = map[any]*preparation{}
+			}
+			c.prepared[key] = p
+			c.mu.Unlock()
+			return c.form(key, p, form)
+		}
 		c.mu.Unlock()
-	})
-	if p.panicked != nil {
-		panic(p.panicked)
+		<-p.over
+		if p.panicked != nil {
+			panic(p.panicked)
+		}
+		if p.err == nil {
+			return p.value, nil
+		}
 	}
-	return p.value, p.err
+}
+
+// form makes what a preparation is for.
+func (c *Constant) form(key any, p *preparation, form func() (any, error)) (any, error) {
+	defer func() {
+		p.panicked = recover()
+		c.mu.Lock()
+		if (p.panicked != nil || p.err != nil) && c.prepared[key] == p {
+			delete(c.prepared, key)
+		}
+		c.mu.Unlock()
+		close(p.over)
+		if p.panicked != nil {
+			panic(p.panicked)
+		}
+	}()
+	value, err := form()
+	c.mu.Lock()
+	p.value, p.err = value, err
+	c.mu.Unlock()
+	return value, err
 }
 
 // PreparedBytes returns the bytes of the prepared forms that say how large they are (by a method Bytes() int).

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"errors"
 	"math"
 	"sync"
@@ -81,6 +82,34 @@ func TestConstantPreparesAfterAPanic(t *testing.T) {
 	require.NotNil(t, v)
 	require.NoError(t, c.Close())
 	require.True(t, v.(*form).closed)
+}
+
+// An error is that of the caller whose form failed, such as one whose context has ended: neither those that waited for it nor later ones have it.
+func TestConstantPreparesAfterAnError(t *testing.T) {
+	c := NewConstant(tensor.Of([]float32{1}, 1))
+	began, end := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := c.Prepare("key", func() (any, error) { close(began); <-end; return nil, context.Canceled })
+		if !errors.Is(err, context.Canceled) {
+			t.Error("the first caller:", err)
+		}
+	})
+	<-began
+	made := 0
+	for range 4 {
+		wg.Go(func() { // these wait, or come when it is over
+			v, err := c.Prepare("key", func() (any, error) { made++; return &form{}, nil })
+			if v == nil || err != nil {
+				t.Error("a later caller:", v, err)
+			}
+		})
+	}
+	close(end)
+	wg.Wait()
+	require.Equal(t, 1, made)
+	require.Equal(t, 12, c.PreparedBytes())
+	require.NoError(t, c.Close())
 }
 
 type form struct{ closed bool }
