@@ -274,12 +274,15 @@ func (e *Engine) Pack(ctx context.Context, s matmul.Spec, b tensor.Tensor) (matm
 	if err := p.convert(b); err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if e.opt.Mode == Fast && e.exec == nil {
 		if p.fast, err = newFastB(p, e.opt.Threads); err != nil {
 			return nil, err
 		}
 	}
-	return p, ctx.Err()
+	return p, nil
 }
 
 // planKey names a plan: one for each problem and number of rows.
