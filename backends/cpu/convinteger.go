@@ -104,6 +104,7 @@ func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 		if y == tensor.U8 {
 			lo, hi = 0, 255
 		}
+		k.args.Quant = engine.Quant{Scale: scale, Zero: k.op.Epilogue.OutZero, Low: lo, High: hi}
 		k.args.Store = func(i int, row []float32) {
 			gemm.Quantize(k.to[i:i+len(row)], row, scale, k.op.Epilogue.OutZero, lo, hi)
 		}
@@ -224,6 +225,9 @@ func (k *intConvKernel) run(e *env, frame []tensor.Tensor) error {
 		k.ints = tensor.Data[int32](&y)
 	default:
 		k.to = rawBytes(&y)
+		if k.spec.Type == engine.Int8 {
+			a.Bytes = k.to
+		}
 	}
 	for i, at := range []int{k.colScale, k.bias} {
 		if at >= 0 {

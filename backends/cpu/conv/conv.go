@@ -448,8 +448,18 @@ type Args struct {
 	Load func(dst []float32, i int)
 	// Store, if not nil, takes the pixels that would go to Y, one or several neighbours, at position i on.
 	Store func(i int, y []float32)
+	// Bytes, if not nil, takes the pixels as Quant makes bytes of them, of Type Int8: at once where kernels can, else by way of Store, which is to do the
+	// same. Whether they can also depends on Post, which sees numbers.
+	Bytes []byte
+	Quant Quant
 	// Stop, if not nil, is asked between blocks whether the run shall end.
 	Stop func() bool
+}
+
+// Quant makes bytes of results: times Scale, rounded to nearest even, plus Zero and limited to Low and High. Signed bytes are their bits.
+type Quant struct {
+	Scale           float32
+	Zero, Low, High int32
 }
 
 // Plan is a convolution of a fixed size. One goroutine at a time runs it; after the first run it allocates nothing.
@@ -460,6 +470,7 @@ type Plan struct {
 	kn      *knobs
 	threads int
 	args    *Args
+	narrow  bool      // kernels store bytes in this run
 	init    []float32 // bias, padded to panels, group by group
 	scale   []float32 // factors, likewise; of dot kernels
 	extra   []int32   // what integer sums take, likewise
@@ -707,7 +718,7 @@ func (p *Plan) Run(a *Args) {
 		p.blocks.run(a)
 		return
 	}
-	p.args = a
+	p.args, p.narrow = a, a.Bytes != nil && p.k.narrows && p.win == nil && a.Post == nil
 	if p.dw != nil {
 		p.dw.run(a)
 		p.args = nil
@@ -772,8 +783,11 @@ func (w *work) planesOf(s *Spec) int {
 // split reports whether cuts of the panels are jobs of their own, instead of a loop in each.
 func (p *Plan) split() bool {
 	w := p.cur
-	return w.cuts > 1 && w.planesOf(&p.s)*w.blocks < 2*par.Workers(p.threads, 1<<30) && p.args.Post == nil && p.args.Store == nil
+	return w.cuts > 1 && w.planesOf(&p.s)*w.blocks < 2*par.Workers(p.threads, 1<<30) && p.args.Post == nil && p.direct()
 }
+
+// direct reports whether kernels store results where they belong, so that no pixel waits for all of its channels.
+func (p *Plan) direct() bool { return p.args.Store == nil || p.narrow }
 
 // Do computes one job: a block of rows of an image.
 func (p *Plan) Do(worker, job int) {
@@ -783,7 +797,8 @@ func (p *Plan) Do(worker, job int) {
 	}
 	w, s := p.cur, &p.s
 	cuts := w.cuts
-	if a.Store != nil { // a pixel leaves when all of its channels are there
+	direct := p.direct()
+	if !direct { // a pixel leaves when all of its channels are there
 		cuts = 1
 	}
 	cut0, cut1 := 0, cuts
@@ -816,9 +831,12 @@ func (p *Plan) Do(worker, job int) {
 		t.ars = w.line / w.cols * size
 	}
 
-	// finishing a tile outside Y
-	direct := a.Store == nil
-	if !direct {
+	t.narrow = 0
+	if p.narrow {
+		q := &a.Quant
+		t.narrow, t.qscale, t.qlo, t.qhi, t.qzero = 1, q.Scale, float32(q.Low-q.Zero), float32(q.High-q.Zero), q.Zero
+	}
+	if !direct { // a tile is finished outside Y
 		sc.need(&sc.out, p.k.mr*p.stored()*s.M)
 	}
 	if !p.k.masks {
@@ -909,6 +927,9 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, count, pixel, stepX, strip int)
 		t.a, t.count = pixels, count
 		t.b = unsafe.Pointer(&p.f.data[w.ph.b+g*w.ph.group+pn*size])
 		t.ahead = uintptr(t.b) + uintptr(ahead)
+		if k.kind.integer() && (count > 1 || pn == p1-1) { // the next pixels
+			t.ahead = uintptr(pixels) + uintptr(t.stepA)
+		}
 		t.init = unsafe.Pointer(&p.init[g*stride+pn*k.nr])
 		if k.kind != kindF32 {
 			t.scale, t.extra = unsafe.Pointer(&p.scale[g*stride+pn*k.nr]), unsafe.Pointer(&p.extra[g*stride+pn*k.nr])
@@ -918,9 +939,12 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, count, pixel, stepX, strip int)
 		if a.Residual != nil {
 			t.res, t.ldr = unsafe.Pointer(&a.Residual[pixel*s.M+ch]), stepX*s.M*4
 		}
-		if a.Store == nil {
+		switch {
+		case p.narrow:
+			t.c, t.ldc = unsafe.Pointer(&a.Bytes[pixel*s.M+ch]), stepX*s.M
+		case a.Store == nil:
 			t.c, t.ldc = unsafe.Pointer(&a.Y[pixel*s.M+ch]), stepX*s.M*4
-		} else {
+		default:
 			t.c, t.ldc = unsafe.Pointer(&sc.out[ch]), s.M*4
 		}
 		t.stepC, t.stepR = h*t.ldc, h*t.ldr
@@ -958,7 +982,11 @@ func (p *Plan) edge(sc *scratch, f func(*tile), h, live int) {
 	t := &sc.t
 	nr := p.k.nr
 	c, ldc, res, ldr := t.c, t.ldc, t.res, t.ldr
-	t.c, t.ldc = unsafe.Pointer(&sc.edge[0]), nr*4
+	size := 4 // bytes of a result
+	if p.narrow {
+		size = 1
+	}
+	t.c, t.ldc = unsafe.Pointer(&sc.edge[0]), nr*size
 	if res != nil {
 		from := sc.edge[p.k.mr*nr:]
 		for i := range h {
@@ -968,7 +996,7 @@ func (p *Plan) edge(sc *scratch, f func(*tile), h, live int) {
 	}
 	f(t)
 	for i := range h {
-		copy(unsafe.Slice((*float32)(unsafe.Add(c, i*ldc)), live), sc.edge[i*nr:])
+		copy(unsafe.Slice((*byte)(unsafe.Add(c, i*ldc)), live*size), unsafe.Slice((*byte)(unsafe.Add(t.c, i*t.ldc)), live*size))
 	}
 	t.ldc, t.ldr = ldc, ldr
 }

@@ -299,7 +299,20 @@ func tileDot(p *tile, h int, k kind) {
 			if p.res != nil {
 				x += *at(p.res, i*p.ldr+4*j)
 			}
-			*at(p.c, i*p.ldc+4*j) = finish(x, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
+			x = finish(x, p.lo, p.hi, p.p, p.q, p.mode, p.s, p.t)
+			if p.narrow != 0 {
+				*(*uint8)(unsafe.Add(p.c, i*p.ldc+j)) = p.quantize(x)
+			} else {
+				*at(p.c, i*p.ldc+4*j) = x
+			}
 		}
 	}
+}
+
+// quantize makes a byte of a result. Of NaN it is the least, as the kernels' VMAXPS has it.
+func (p *tile) quantize(x float32) uint8 {
+	if x = float32(x * p.qscale); !(x > p.qlo) {
+		x = p.qlo
+	}
+	return uint8(int32(math.RoundToEven(float64(min(x, p.qhi)))) + p.qzero)
 }

@@ -120,6 +120,30 @@ func TestIntegers(t *testing.T) {
 				args.Store = func(i int, row []float32) { copy(y[i:], row) }
 				p.Run(args)
 				check()
+				// Bytes are those that the definition makes of the numbers, at once or by way of Store, and nothing else is written.
+				for _, q := range []Quant{{0.01, 3, 0, 255}, {0.003, -5, -128, 127}, {1e4, 0, 0, 255}, {float32(math.NaN()), 7, -128, 127}} {
+					guarded := make([]byte, n+64)
+					for j := range guarded {
+						guarded[j] = 0xa5
+					}
+					to := guarded[32 : 32+n]
+					args.Bytes, args.Quant = to, q
+					args.Store = func(i int, row []float32) {
+						for j, v := range row {
+							to[i+j] = q.of(v)
+						}
+					}
+					p.Run(args)
+					for j, v := range y {
+						if want := q.of(v); to[j] != want {
+							t.Fatalf("%v %+v element %d: byte %d, want %d of %v", isa, s, j, to[j], want, v)
+						}
+					}
+					for j := range 32 {
+						require.EqualValues(t, 0xa5, guarded[j])
+						require.EqualValues(t, 0xa5, guarded[32+n+j])
+					}
+				}
 				for j := range 16 {
 					require.Zero(t, guarded[j])
 					require.Zero(t, guarded[16+n+j])
@@ -127,6 +151,14 @@ func TestIntegers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// of is the definition of the byte of a number.
+func (q Quant) of(x float32) byte {
+	if x = float32(x * q.Scale); !(x > float32(q.Low-q.Zero)) {
+		return byte(q.Low)
+	}
+	return byte(int32(math.RoundToEven(float64(min(x, float32(q.High-q.Zero))))) + q.Zero)
 }
 
 // The products of bfloat16 are exact in float32; the sums are float32's.
@@ -235,6 +267,11 @@ func TestTileFields(t *testing.T) {
 	require.EqualValues(t, 160, unsafe.Offsetof(a.stepA))
 	require.EqualValues(t, 168, unsafe.Offsetof(a.stepC))
 	require.EqualValues(t, 176, unsafe.Offsetof(a.stepR))
+	require.EqualValues(t, 184, unsafe.Offsetof(a.narrow))
+	require.EqualValues(t, 192, unsafe.Offsetof(a.qscale))
+	require.EqualValues(t, 196, unsafe.Offsetof(a.qlo))
+	require.EqualValues(t, 200, unsafe.Offsetof(a.qhi))
+	require.EqualValues(t, 204, unsafe.Offsetof(a.qzero))
 }
 
 func BenchmarkTypes(b *testing.B) {

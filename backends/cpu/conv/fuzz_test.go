@@ -101,6 +101,22 @@ func checkSpec(t testing.TB, s Spec, act int, seed uint64, threads int) {
 				t.Fatalf("%v %+v %v: element %d is %v, want %v", isa, s, ac.op.Kind, i, args.Y[i], v)
 			}
 		}
+		if s.Type == Int8 {
+			q := Quant{Scale: float32(100 / most), Zero: int32(seed % 7), Low: -128, High: 127}
+			to := atEnd(t, make([]byte, len(want)))
+			narrow := args
+			narrow.Bytes, narrow.Quant, narrow.Store = to, q, func(i int, row []float32) {
+				for j, v := range row {
+					to[i+j] = q.of(v)
+				}
+			}
+			p.Run(&narrow)
+			for i, v := range args.Y {
+				if to[i] != q.of(v) {
+					t.Fatalf("%v %+v %v: byte %d is %d, want %d of %v", isa, s, ac.op.Kind, i, to[i], q.of(v), v)
+				}
+			}
+		}
 		require.NoError(t, f.Close())
 	}
 }

@@ -40,13 +40,19 @@ type tile struct {
 	extra unsafe.Pointer
 
 	// High tiles fetch memory that is needed later into L2, half as much as they read of the filter, from here on. It is an address only, never
-	// followed.
+	// followed. With the strips it moves as a does where steps are of integers.
 	ahead uintptr
 
 	// Kernels of a set that says so go on with further strips of h pixels, count in all, whose pixels, results and residuals lie so many bytes
 	// behind those before. They change a, c, res and count.
 	count               int
 	stepA, stepC, stepR int
+
+	// Kernels of a set that says so store bytes if narrow is not 0: the results times qscale, limited, rounded to even, plus qzero. Limits are those before qzero
+	// is added.
+	narrow           int
+	qscale, qlo, qhi float32
+	qzero            int32
 }
 
 // strip is what a strip kernel is called with: h pixels of n channels, every channel by itself.
@@ -117,6 +123,7 @@ type kernels struct {
 	masks   bool
 	read    float64       // multiply-adds in the time that a float takes from memory: see BestTile
 	strips  bool          // tiles take several strips in a call
+	narrows bool          // tiles store bytes
 	wide    []func(*tile) // by pixels
 	half    []func(*tile) // of nr / 2 channels, or nil
 	wider   *kernels      // the same with panels of 3/2 nr channels, of fewer pixels; or nil
@@ -181,7 +188,7 @@ var portable = [...]*kernels{
 }
 
 func portableDot(k kind) *kernels {
-	return &kernels{isa: cpuinfo.Portable, kind: k, nr: portableNR, mr: portableMR, masks: true,
+	return &kernels{isa: cpuinfo.Portable, kind: k, nr: portableNR, mr: portableMR, masks: true, narrows: k.integer(),
 		wide: heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileDot(p, h, k) } })}
 }
 

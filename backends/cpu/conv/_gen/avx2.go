@@ -44,7 +44,12 @@ func (f *file) tile256(k element, h int) {
 			f.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
 		}
 	}
+	const far = 12 // steps that the filter is fetched ahead
+	high := h >= 3 // lower tiles are too few to be worth it, or the last ones of a panel
 	f.p("\tMOVQ %d(DI), BX", oB)
+	if high {
+		f.p("\tMOVQ %d(DI), R15", oAhead)
+	}
 	f.p("\tMOVQ %d(DI), SI", oOffs)
 	f.p("\tMOVQ %d(DI), DX", oSegs)
 	f.p("segment:")
@@ -84,6 +89,13 @@ func (f *file) tile256(k element, h int) {
 	f.p("\tJLT odd")
 	f.p("\tPCALIGN $64")
 	f.p("pair:")
+	if high {
+		for line := range nv {
+			f.p("\tPREFETCHT0 %d(BX)", 32*nv*far+64*line)
+		}
+		f.p("\tPREFETCHT1 (R15)") // what comes next, at half the rate of what is read now
+		f.p("\tADDQ $64, R15")
+	}
 	step(0)
 	step(1)
 	f.p("\tADDQ $8, AX")
@@ -129,12 +141,43 @@ func (f *file) tile256(k element, h int) {
 	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
 	f.p("\tMOVQ %d(DI), AX", oC)
 	f.p("\tMOVQ %d(DI), CX", oLDC)
+	for _, r := range sums {
+		f.p("\tVMAXPS %s, %s, %s", r, breg(0), r)
+		f.p("\tVMINPS %s, %s, %s", r, areg[0], r)
+	}
+	f.p("\tCMPQ %d(DI), $0", oNarrow)
+	f.p("\tJNE bytes")
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
-			f.p("\tVMAXPS %s, %s, %s", acc(i, v), breg(0), acc(i, v))
-			f.p("\tVMINPS %s, %s, %s", acc(i, v), areg[0], acc(i, v))
 			f.p("\tVMOVUPS %s, %d(AX)", acc(i, v), v*32)
 		}
+		if i+1 < h {
+			f.p("\tADDQ CX, AX")
+		}
+	}
+	f.p("\tJMP stored")
+	f.p("bytes:")
+	for i, field := range []int{oQScale, oQLo, oQHi, oQZero} {
+		f.p("\tVBROADCASTSS %d(DI), Y%d", field, 12+i)
+	}
+	for _, r := range sums { // as gemm.Quantize
+		f.p("\tVMULPS %s, Y12, %s", r, r)
+		f.p("\tVMAXPS Y13, %s, %s", r, r)
+		f.p("\tVMINPS %s, Y14, %s", r, r)
+		f.p("\tVCVTPS2DQ %s, %s", r, r)
+		f.p("\tVPADDD Y15, %s, %s", r, r)
+	}
+	f.p("\tVPCMPEQW Y15, Y15, Y15")
+	f.p("\tVPSRLW $8, Y15, Y15")
+	for i := range h {
+		r := acc(i, 0)
+		low := "X" + r[1:]
+		f.p("\tVPACKSSDW %s, %s, %s", acc(i, 1), r, r)
+		f.p("\tVPERMQ $0xd8, %s, %s", r, r)
+		f.p("\tVPAND Y15, %s, %s", r, r) // the bits of signed bytes
+		f.p("\tVEXTRACTI128 $1, %s, X12", r)
+		f.p("\tVPACKUSWB X12, %s, %s", low, low)
+		f.p("\tVMOVDQU %s, (AX)", low)
 		if i+1 < h {
 			f.p("\tADDQ CX, AX")
 		}

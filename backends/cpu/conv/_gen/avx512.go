@@ -271,6 +271,9 @@ func (f *file) raw(k element, h, nv, bytes int, acc func(i, v int) string) {
 	f.p("\tJLE done")
 	f.p("\tMOVQ %d(DI), AX", oStepA)
 	f.p("\tADDQ AX, %d(DI)", oA)
+	if k.integer && bytes == 32 {
+		f.p("\tADDQ AX, %d(DI)", oAhead)
+	}
 	f.p("\tMOVQ %d(DI), AX", oStepC)
 	f.p("\tADDQ AX, %d(DI)", oC)
 	f.p("\tCMPQ %d(DI), $0", oRes)

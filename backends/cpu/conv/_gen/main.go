@@ -131,6 +131,12 @@ const (
 	oStepA = 160
 	oStepC = 168
 	oStepR = 176
+
+	oNarrow = 184
+	oQScale = 192
+	oQLo    = 196
+	oQHi    = 200
+	oQZero  = 204
 )
 
 // Offsets of the fields of strip.
