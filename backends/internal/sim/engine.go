@@ -48,7 +48,9 @@ func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.
 type Engine struct {
 	now     Time
 	seq     uint64
-	heap    []event
+	heap    []event // four children a node, by time and order of scheduling
+	instant []event // of the present instant, scheduled in it: they come after those of the heap that are due now
+	next    int     // of instant
 	waiters []Waiter
 	err     error
 	steps   uint64
@@ -80,44 +82,73 @@ func (e *Engine) After(d Time, h Handler, kind int) { e.At(e.now+d, h, kind) }
 
 // At schedules h.Handle(kind) at time t, or now if t has passed.
 func (e *Engine) At(t Time, h Handler, kind int) {
-	if t < e.now {
-		t = e.now
-	}
 	e.seq++
-	q := append(e.heap, event{t, e.seq, h, kind})
+	ev := event{t, e.seq, h, kind}
+	if t <= e.now {
+		ev.at = e.now
+		if n := len(e.instant); n == cap(e.instant) && e.next > n/2 { // an instant may go on for ever
+			n = copy(e.instant, e.instant[e.next:])
+			clear(e.instant[n:])
+			e.instant, e.next = e.instant[:n], 0
+		}
+		e.instant = append(e.instant, ev)
+		return
+	}
+	q := append(e.heap, event{})
 	i := len(q) - 1
 	for i > 0 {
 		up := (i - 1) / 4
-		if !q[i].before(&q[up]) {
+		if !ev.before(&q[up]) {
 			break
 		}
-		q[i], q[up] = q[up], q[i]
+		q[i] = q[up]
 		i = up
 	}
+	q[i] = ev
 	e.heap = q
 }
 
+// pop takes the next event. There must be one.
 func (e *Engine) pop() event {
 	q := e.heap
+	if e.next < len(e.instant) {
+		if len(q) == 0 || q[0].at > e.now {
+			ev := e.instant[e.next]
+			e.instant[e.next] = event{}
+			if e.next++; e.next == len(e.instant) {
+				e.instant, e.next = e.instant[:0], 0
+			}
+			return ev
+		}
+	}
 	top := q[0]
 	n := len(q) - 1
-	q[0] = q[n]
+	last := q[n]
 	q[n] = event{}
+	e.heap = q[:n]
+	if n == 0 {
+		return top
+	}
 	q = q[:n]
-	for i := 0; ; {
-		least := i
-		for c := 4*i + 1; c <= 4*i+4 && c < n; c++ {
-			if q[c].before(&q[least]) {
+	i := 0
+	for {
+		c := 4*i + 1
+		if c >= n {
+			break
+		}
+		least := c
+		for end := min(c+4, n); c+1 < end; {
+			if c++; q[c].before(&q[least]) {
 				least = c
 			}
 		}
-		if least == i {
+		if !q[least].before(&last) {
 			break
 		}
-		q[i], q[least] = q[least], q[i]
+		q[i] = q[least]
 		i = least
 	}
-	e.heap = q
+	q[i] = last
 	return top
 }
 
@@ -131,7 +162,7 @@ func (e *Engine) Run(ctx context.Context, maxSteps uint64, done func() bool) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for e.err == nil && len(e.heap) > 0 && (done == nil || !done()) {
+	for e.err == nil && !e.Idle() && (done == nil || !done()) {
 		if e.limit > 0 && e.steps >= e.limit {
 			return fmt.Errorf("%w: %d without an end", ErrSteps, maxSteps)
 		}
@@ -160,11 +191,12 @@ func (e *Engine) Charge(n int) bool {
 // Drop forgets all events to come, for instance after a failure.
 func (e *Engine) Drop() {
 	clear(e.heap)
-	e.heap = e.heap[:0]
+	clear(e.instant)
+	e.heap, e.instant, e.next = e.heap[:0], e.instant[:0], 0
 }
 
 // Idle reports whether no event is left.
-func (e *Engine) Idle() bool { return len(e.heap) == 0 }
+func (e *Engine) Idle() bool { return len(e.heap) == 0 && len(e.instant) == 0 }
 
 // Deadlock asks every registered process what it waits for and returns a [DeadlockError], or nil if all are at rest.
 func (e *Engine) Deadlock() error {

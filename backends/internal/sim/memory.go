@@ -44,6 +44,9 @@ func (m *Memory) Undefined(lo, hi int) int {
 	}
 	first, last := lo/4, (hi-1)/4
 	for w := first / 64; w <= last/64; w++ {
+		if m.defined[w] == ^uint64(0) {
+			continue
+		}
 		if miss := mask(w, first, last) &^ m.defined[w]; miss != 0 {
 			return 4 * (64*w + bits.TrailingZeros64(miss))
 		}

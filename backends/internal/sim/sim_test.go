@@ -50,6 +50,55 @@ func TestEngineOrderRandom(t *testing.T) {
 	require.True(t, e.Idle())
 }
 
+// Events come by time, and those of one instant in the order of their scheduling, whether they were scheduled before the instant or in it.
+func TestEngineOrderOfAnInstant(t *testing.T) {
+	e := &Engine{}
+	rng := rand.New(rand.NewPCG(3, 4))
+	due := map[int]Time{} // by the number of the event, which is its place in the order of scheduling
+	scheduled := 0
+	var h handlerFunc
+	schedule := func() {
+		at := e.Now() + Time(rng.IntN(5)) - 1 // also a time that has passed
+		due[scheduled] = max(at, e.Now())
+		e.At(at, h, scheduled)
+		scheduled++
+	}
+	h = func(kind int) {
+		require.Equal(t, e.Now(), due[kind])
+		for other, at := range due {
+			require.False(t, at < e.Now() || at == e.Now() && other < kind, "event %d of %d before event %d of %d", kind, e.Now(), other, at)
+		}
+		delete(due, kind)
+		for range 3 {
+			if scheduled < 3000 && len(due) < 60 && rng.IntN(2) == 0 {
+				schedule()
+			}
+		}
+		if len(due) == 0 && scheduled < 3000 {
+			schedule()
+		}
+	}
+	schedule()
+	require.NoError(t, e.Run(context.Background(), 0, nil))
+	require.True(t, e.Idle())
+	require.Empty(t, due)
+	require.Equal(t, 3000, scheduled)
+}
+
+// An instant that never ends takes no more memory than the events that are due in it.
+func TestEngineInstantIsBounded(t *testing.T) {
+	e := &Engine{}
+	var h handlerFunc
+	h = func(int) { e.After(0, h, 0) }
+	for range 10 {
+		e.After(0, h, 0)
+	}
+	require.ErrorIs(t, e.Run(context.Background(), 100_000, nil), ErrSteps)
+	require.LessOrEqual(t, cap(e.instant), 64)
+	e.Drop()
+	require.True(t, e.Idle())
+}
+
 type handlerFunc func(int)
 
 func (f handlerFunc) Handle(k int) { f(k) }
