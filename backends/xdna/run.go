@@ -3,16 +3,12 @@ package xdna
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"math"
-	"unsafe"
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/backends/xdna/design"
 	"github.com/tessera-go/tessera/backends/xdna/kernel"
 	"github.com/tessera-go/tessera/internal/par"
-	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
@@ -177,49 +173,6 @@ func (p *mmPlan) weights(ctx context.Context, w matmul.Packed, args *matmul.Args
 	return pk, nil
 }
 
-// rows is a matrix of rows in memory.
-type rows struct {
-	data  []byte
-	pitch int // bytes
-	typ   tensor.DType
-}
-
-// rowsOf views a tensor of any rank as n rows of cols elements at one distance, if it lies so.
-func rowsOf(t *tensor.Tensor, n, cols int) (rows, bool) {
-	last := int(t.Rank) - 1
-	if last < 0 || t.Dims[last] != cols || t.DType.IsBlock() && !t.IsContiguous() {
-		return rows{}, false
-	}
-	if t.DType.IsBlock() {
-		return rows{t.Raw(), len(t.Raw()) / max(n, 1), t.DType}, true
-	}
-	if cols > 1 && t.Strides[last] != 1 {
-		return rows{}, false
-	}
-	stride, count := 0, 1 // of the rows so far, from the inside
-	for i := last - 1; i >= 0; i-- {
-		if t.Dims[i] == 1 {
-			continue
-		}
-		if count == 1 {
-			stride = t.Strides[i]
-		} else if t.Strides[i] != stride*count {
-			return rows{}, false
-		}
-		count *= t.Dims[i]
-	}
-	if count != n || n > 1 && stride < cols {
-		return rows{}, false
-	}
-	if n == 1 {
-		stride = cols
-	}
-	size := t.DType.Size()
-	off := t.Off
-	data := t.Buf.Bytes()
-	return rows{data[off:][:((n-1)*stride+cols)*size], stride * size, t.DType}, true
-}
-
 // bringA brings A into the array's type at the plan's pitch: the caller's memory if it lies so, else s.a. It returns the bytes copied only because of how A lies.
 func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 	t := s.args.A
@@ -257,11 +210,8 @@ func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 	return s.a, staged, nil
 }
 
-// Rows of one job.
-const (
-	convertRows = 16
-	finishRows  = 8
-)
+// convertRows is the rows of one job that converts activations.
+const convertRows = 16
 
 // convert brings a job's rows of float activations into the array's type.
 func (s *space) convert(worker, job int) {
@@ -298,26 +248,6 @@ func (s *space) scratch(workers, n int) {
 	}
 	for i := range s.lines {
 		s.lines[i] = grow(s.lines[i], n)
-	}
-}
-
-// readFloats reads a row of floats or integers as float32.
-func readFloats(dst []float32, typ tensor.DType, src []byte) {
-	switch typ {
-	case tensor.F32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		}
-	case tensor.BF16:
-		widen(dst, src)
-	case tensor.F16:
-		for i := range dst {
-			dst[i] = tensor.F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
-		}
-	case tensor.I32:
-		for i := range dst {
-			dst[i] = float32(int32(binary.LittleEndian.Uint32(src[4*i:])))
-		}
 	}
 }
 
@@ -389,20 +319,6 @@ func (p *mmPlan) emulate(ctx context.Context, s *space) error {
 	return p.finish(s, fromArray)
 }
 
-func rawType(t kernel.Type) tensor.DType {
-	switch t {
-	case kernel.BF16:
-		return tensor.BF16
-	case kernel.F32:
-		return tensor.F32
-	case kernel.I32:
-		return tensor.I32
-	case kernel.I16:
-		return tensor.I16
-	}
-	return tensor.I8
-}
-
 // compute gives the same bits with the CPU's kernels.
 func (p *mmPlan) compute(ctx context.Context, s *space) error {
 	e, c := p.e, s.to
@@ -448,12 +364,6 @@ func (p *mmPlan) compute(ctx context.Context, s *space) error {
 	return p.finish(s, from)
 }
 
-func aligned4(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%4 == 0 }
-
-func int32s(b []byte) []int32 {
-	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
-}
-
 // storeInts writes an integer row into C, modulo its width.
 func (s *space) storeInts(i int) {
 	n := s.p.spec.N
@@ -476,23 +386,6 @@ func (s *space) storeInts(i int) {
 	}
 }
 
-// read gives row i of the raw result as float32.
-func (s *space) read(dst []float32, i int) {
-	n := s.p.spec.N
-	switch s.from {
-	case fromNothing:
-		clear(dst)
-	case fromArray:
-		readFloats(dst, rawType(s.p.how.types.C), s.raw[i*s.p.pitchC:])
-	case fromInts:
-		for j, v := range s.fast.ints[i*n : (i+1)*n] {
-			dst[j] = float32(v)
-		}
-	case fromFloats:
-		copy(dst, s.fast.c[i*s.fast.ld:])
-	}
-}
-
 // count adds a dispatch to the statistics. The caller holds the lock.
 func (p *mmPlan) count(seconds float64, bytes, staged int64) {
 	st, r := &p.e.stats, p.run
@@ -507,156 +400,4 @@ func (p *mmPlan) count(seconds float64, bytes, staged int64) {
 	st.UsefulMACs += int64(p.rows) * int64(p.spec.K) * int64(p.spec.N)
 	st.PaddedMACs += int64(r.MPad) * int64(r.KPad) * int64(r.NPad)
 	st.SimulatedSeconds += seconds
-}
-
-// finish reads raw rows, applies scales and the epilogue, and stores C.
-func (p *mmPlan) finish(s *space, from source) error {
-	n := p.spec.N
-	ep, args := &p.spec.Epilogue, s.args
-	s.from = from
-	if ep.Residual != matmul.NoResidual {
-		t := args.Residual
-		var ok bool
-		if s.residual, ok = rowsOf(&t, p.rows, n); !ok {
-			t = t.Clone()
-			if s.residual, ok = rowsOf(&t, p.rows, n); !ok {
-				return fmt.Errorf("%s: residual is %v, rows of N = %d are right", p.e.dev.Name, args.Residual.Spec, n)
-			}
-		}
-	}
-	check := func(name string, use bool, have []float32, want int) error {
-		if use && len(have) != want {
-			return fmt.Errorf("%s: %d %s, %d are right", p.e.dev.Name, len(have), name, want)
-		}
-		return nil
-	}
-	if err := errors.Join(check("row scales", ep.RowScale, args.RowScale, p.rows), check("column scales", ep.ColScale, args.ColScale, n),
-		check("biases", ep.Bias, args.Bias, n)); err != nil {
-		return err
-	}
-	jobs := (p.rows + finishRows - 1) / finishRows
-	s.scratch(par.Workers(p.e.opt.Threads, jobs), 2*n)
-	s.region(p, doFinish, jobs)
-	return nil
-}
-
-// finishRows does a job's rows.
-func (s *space) finishRows(worker, job int) {
-	p, n := s.p, s.p.spec.N
-	ep := p.spec.Epilogue
-	act, known := activation(ep.Act)
-	scaled := hostB(p.spec) && p.how.types.A == kernel.I8 && p.run != nil
-	x, r := s.lines[worker][:n], s.lines[worker][n:2*n]
-	for i := job * finishRows; i < min((job+1)*finishRows, p.rows); i++ {
-		s.read(x, i)
-		if scaled {
-			f := s.rowScale[i]
-			for j, v := range s.w.colScale {
-				x[j] = x[j] * f * v
-			}
-		}
-		s.putSpecials(x, i)
-		if ep.RowScale {
-			f := s.args.RowScale[i]
-			for j := range x {
-				x[j] *= f
-			}
-		}
-		if ep.ColScale {
-			for j, f := range s.args.ColScale {
-				x[j] *= f
-			}
-		}
-		if ep.Bias {
-			for j, f := range s.args.Bias {
-				x[j] += f
-			}
-		}
-		if ep.Residual != matmul.NoResidual {
-			readFloats(r, s.residual.typ, s.residual.data[i*s.residual.pitch:])
-		}
-		if ep.Residual == matmul.ResidualBefore {
-			for j, f := range r {
-				x[j] += f
-			}
-		}
-		if known {
-			_ = gemm.Activate(act, x, ep.Act.P, ep.Act.Q)
-		} else {
-			for j, v := range x {
-				x[j] = float32(ep.Act.Apply(float64(v)))
-			}
-		}
-		if ep.Residual == matmul.ResidualAfter {
-			for j, f := range r {
-				x[j] += f
-			}
-		}
-		storeRow(s.to.data[i*s.to.pitch:], s.to.typ, x, ep)
-	}
-}
-
-// storeRow narrows a row to the type of C.
-func storeRow(out []byte, typ tensor.DType, x []float32, ep matmul.Epilogue) {
-	switch typ {
-	case tensor.F32:
-		for j, v := range x {
-			binary.LittleEndian.PutUint32(out[4*j:], math.Float32bits(v))
-		}
-	case tensor.BF16:
-		for j, v := range x {
-			binary.LittleEndian.PutUint16(out[2*j:], tensor.F32ToBF16(v))
-		}
-	case tensor.F16:
-		for j, v := range x {
-			binary.LittleEndian.PutUint16(out[2*j:], tensor.F32ToF16(v))
-		}
-	case tensor.I32:
-		for j, v := range x { // only the zeros of K = 0 come here
-			binary.LittleEndian.PutUint32(out[4*j:], uint32(int32(v)))
-		}
-	case tensor.I16:
-		for j, v := range x {
-			binary.LittleEndian.PutUint16(out[2*j:], uint16(int16(v)))
-		}
-	default:
-		scale := ep.OutScale
-		if scale == 0 {
-			scale = 1
-		}
-		lo, hi := float64(math.MinInt8), float64(math.MaxInt8)
-		if typ == tensor.U8 {
-			lo, hi = 0, math.MaxUint8
-		}
-		for j, v := range x {
-			y := math.RoundToEven(float64(v/scale)) + float64(ep.OutZero)
-			if !(y >= lo) { // NaN becomes the lowest value
-				y = lo
-			}
-			out[j] = byte(int(min(y, hi)))
-		}
-	}
-}
-
-// activation is an activation as the CPU engine knows it; false if it does not.
-func activation(a ops.Act) (gemm.Activation, bool) {
-	switch a.Kind {
-	case ops.NoActivation:
-		return gemm.None, true
-	case ops.ReLU:
-		return gemm.ReLU, true
-	case ops.GELU:
-		return gemm.GELU, true
-	case ops.GELUTanh:
-		return gemm.GELUTanh, true
-	case ops.QuickGELU:
-		return gemm.QuickGELU, true
-	case ops.SiLU:
-		return gemm.SiLU, true
-	case ops.Tanh:
-		return gemm.Tanh, true
-	case ops.Sigmoid:
-		return gemm.Sigmoid, true
-	}
-	return 0, false
 }
