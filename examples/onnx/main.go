@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"log"
 
-	"github.com/tessera-go/tessera/backends"
 	_ "github.com/tessera-go/tessera/backends/cpu"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
@@ -36,21 +35,16 @@ func run(ctx context.Context, path string) error {
 		return err
 	}
 	defer model.Close()
-	cpu, err := backends.Open("cpu")
-	if err != nil {
-		return err
-	}
-	defer cpu.Close()
-	session, err := onnx.NewSession(ctx, model, onnx.Options{Backends: []backends.Backend{cpu}}) // names operators that are not there
+	session, err := onnx.NewSession(ctx, model, onnx.Options{}) // on the CPU; the error names operators that are not there
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	for _, v := range session.Inputs() {
-		fmt.Printf("input %s: %v\n", v.Name, v.Type)
+		fmt.Println("input", v)
 	}
 	for _, v := range session.Outputs() {
-		fmt.Printf("output %s: %v\n", v.Name, v.Type)
+		fmt.Println("output", v)
 	}
 
 	// Two pictures of 28 x 28 pixels, white on black: a one and a seven. Each combination of input shapes is compiled once.

@@ -28,7 +28,7 @@ var digits []byte
 
 // Options say how pictures enter a model and what its results are called.
 type Options struct {
-	Backends  []backends.Backend // in order of preference
+	Backends  []backends.Backend // in order of preference, the CPU last; nil opens "cpu" for the classifier
 	Labels    []string           // one name for each class; by default those in the model's metadata, else their numbers
 	Scale     float32            // pixel values 0 to 255 are multiplied by it; 0 means 1
 	Mean, Std []float32          // then: - Mean, / Std; one number a channel or one for all

@@ -61,23 +61,18 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	cpu, err := backends.Open("cpu")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer cpu.Close()
 	ctx := context.Background()
-	s, err := onnx.NewSession(ctx, m, onnx.Options{Backends: []backends.Backend{cpu}})
+	s, err := onnx.NewSession(ctx, m, onnx.Options{}) // on the CPU, which the blank import above links
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
 
 	for _, v := range s.Inputs() {
-		fmt.Println("input", v.Name, v.Type)
+		fmt.Println("input", v)
 	}
 	for _, v := range s.Outputs() {
-		fmt.Println("output", v.Name, v.Type)
+		fmt.Println("output", v)
 	}
 	out, err := s.Run(ctx, map[string]onnx.Value{"x": onnx.Of(tensor.Of([]float32{1, 2, 3, -1, -2, -3}, 2, 3))})
 	if err != nil {

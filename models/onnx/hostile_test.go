@@ -2,6 +2,7 @@ package onnx_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -127,8 +128,40 @@ func TestInconsistentValues(t *testing.T) {
 	// A misspelt name is the mistake, not that the right one is missing.
 	_, err = s.Run(context.Background(), map[string]onnx.Value{"X": onnx.Of(tensor.Of([]float32{1}, 1))})
 	require.ErrorContains(t, err, `the model has no input "X"; it has: "x"`)
-	_, err = onnx.NewSession(context.Background(), m, onnx.Options{})
-	require.ErrorContains(t, err, `no backend given: Options.Backends is empty; backends.Open("cpu") opens one`)
+}
+
+// Without backends a session opens the CPU, and closes it. Values say what they are.
+func TestZeroOptions(t *testing.T) {
+	ctx := context.Background()
+	m, err := onnx.NewModel(17, &onnx.Graph{
+		Inputs:  []onnx.ValueInfo{onnx.Info("x", onnx.Float, -1, 2)},
+		Outputs: []onnx.ValueInfo{onnx.Info("y", onnx.Float, -1, 2)},
+		Nodes:   []*onnx.Node{{Op: "Relu", In: []string{"x"}, Out: []string{"y"}}},
+	})
+	require.NoError(t, err)
+	s, err := onnx.NewSession(ctx, m, onnx.Options{})
+	require.NoError(t, err)
+	in := map[string]onnx.Value{"x": onnx.Of(tensor.Of([]float32{-1, 2}, 1, 2))}
+	out, err := s.Run(ctx, in)
+	require.NoError(t, err)
+	y := out["y"].Tensor
+	require.Equal(t, []float64{0, 2}, y.Floats())
+	fork := s.Fork()
+	out, err = fork.Run(ctx, in)
+	require.NoError(t, err)
+	require.Equal(t, "map[y:f32[1 2]]", fmt.Sprint(out))
+	require.NoError(t, fork.Close())
+	_, err = s.Run(ctx, in) // the fork's Close leaves the backend open
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+
+	require.Equal(t, "[x float[? 2]]", fmt.Sprint(m.Inputs()))
+	text := onnx.TextOf([]string{"a", "b"}, 2)
+	require.Equal(t, "strings [2]", text.String())
+	require.Equal(t, "sequence of 1", onnx.Value{IsSequence: true, Sequence: []onnx.Value{text}}.String())
+	require.Equal(t, "empty optional", onnx.Value{IsOptional: true, IsEmpty: true}.String())
+	require.Equal(t, "optional f32[1 2]", onnx.Value{IsOptional: true, Tensor: in["x"].Tensor}.String())
 }
 
 // What is not supported is counted as one says it.

@@ -86,18 +86,18 @@ type AttrType int32
 
 // The attribute types.
 const (
-	AttrFloat   AttrType = 1
-	AttrInt     AttrType = 2
-	AttrString  AttrType = 3
-	AttrTensor  AttrType = 4
-	AttrGraph   AttrType = 5
-	AttrFloats  AttrType = 6
-	AttrInts    AttrType = 7
-	AttrStrings AttrType = 8
-	AttrTensors AttrType = 9
-	AttrGraphs  AttrType = 10
-	AttrSparse  AttrType = 11
-	AttrType_   AttrType = 13
+	AttrFloat     AttrType = 1
+	AttrInt       AttrType = 2
+	AttrString    AttrType = 3
+	AttrTensor    AttrType = 4
+	AttrGraph     AttrType = 5
+	AttrFloats    AttrType = 6
+	AttrInts      AttrType = 7
+	AttrStrings   AttrType = 8
+	AttrTensors   AttrType = 9
+	AttrGraphs    AttrType = 10
+	AttrSparse    AttrType = 11
+	AttrTypeProto AttrType = 13
 )
 
 // Attr is an attribute of a node. Which field holds the value follows from Type.
@@ -285,6 +285,9 @@ type ValueInfo struct {
 	Name string
 	Type *TypeInfo
 }
+
+// String returns, for example, "x float[batch 3]".
+func (v ValueInfo) String() string { return v.Name + " " + v.Type.String() }
 
 // Tensor is a constant of the file.
 type Tensor struct {

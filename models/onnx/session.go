@@ -16,15 +16,16 @@ import (
 	"github.com/tessera-go/tessera/tensor"
 )
 
-// Options say how a model runs. The zero value of every field but Backends is useful.
+// Options say how a model runs. The zero value runs on the CPU backend, which the program must have linked.
 type Options struct {
-	Backends      []backends.Backend // in order of preference; the last must support everything (the CPU)
-	Strict        bool               // a product that an earlier backend refuses is an error
-	MaxMemory     int64              // bytes above which a model is refused; 0 is no limit
-	DisablePasses []string           // of the graph
-	Eager         bool               // compute node by node, without a graph
-	MaxShapes     int                // graphs kept for different input shapes; 0 means 8
-	Profile       bool               // measure every node of the graph
+	// Backends in order of preference; the last must support everything (the CPU). They stay open when the session closes. Nil opens "cpu" for the session.
+	Backends      []backends.Backend
+	Strict        bool     // a product that an earlier backend refuses is an error
+	MaxMemory     int64    // bytes above which a model is refused; 0 is no limit
+	DisablePasses []string // of the graph
+	Eager         bool     // compute node by node, without a graph
+	MaxShapes     int      // graphs kept for different input shapes; 0 means 8
+	Profile       bool     // measure every node of the graph
 	OnNode        func(graph.NodeEvent) error
 	// AsWritten computes operators between DequantizeLinear and QuantizeLinear in floats, as the file says, instead of in integers, whose
 	// results may differ by one step.
@@ -42,8 +43,9 @@ type Session struct {
 	run     *runner        // of the eager machine
 	inits   map[*Tensor]*value
 	current *lowered
-	eagerly string // why the last run was eager
-	forked  bool   // the weights belong to another session
+	eagerly string           // why the last run was eager
+	forked  bool             // the weights belong to another session
+	own     backends.Backend // opened because the options name none
 	start   []backends.Stats
 }
 
@@ -74,9 +76,6 @@ type loweredOutput struct {
 // NewSession prepares a model. Operators that are not supported are all reported here, before anything runs; a model whose input
 // shapes are fixed is compiled here too.
 func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
-	if len(o.Backends) == 0 {
-		return nil, errors.New("onnx: no backend given: Options.Backends is empty; backends.Open(\"cpu\") opens one, with import _ \"github.com/tessera-go/tessera/backends/cpu\"")
-	}
 	if o.MaxShapes <= 0 {
 		o.MaxShapes = 8
 	}
@@ -86,7 +85,15 @@ func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
 	if err := m.Unsupported(); err != nil {
 		return nil, err
 	}
-	s := &Session{model: m, graph: m.Graph, opts: o, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
+	var own backends.Backend
+	if len(o.Backends) == 0 {
+		var err error
+		if own, err = backends.Open("cpu"); err != nil {
+			return nil, err
+		}
+		o.Backends = []backends.Backend{own}
+	}
+	s := &Session{model: m, graph: m.Graph, opts: o, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}, own: own}
 	s.run = s.newRunner()
 	s.run.drop = true
 	s.run.m = &eager{r: s.run, host: o.Backends[len(o.Backends)-1], programs: map[programKey]*eagerProgram{}}
@@ -615,7 +622,7 @@ func (s *Session) Fork() *Session {
 	return f
 }
 
-// Close releases the graphs, and the prepared weights unless the session is a fork: close forks first. The model stays open.
+// Close releases the graphs, and unless the session is a fork the prepared weights and the backend that it opened: close forks first. The model stays open.
 func (s *Session) Close() error {
 	var errs []error
 	for _, l := range s.graphs {
@@ -632,5 +639,9 @@ func (s *Session) Close() error {
 		errs = append(errs, e.close())
 	}
 	s.graphs = map[string]*lowered{}
+	if s.own != nil {
+		errs = append(errs, s.own.Close())
+		s.own = nil
+	}
 	return errors.Join(errs...)
 }

@@ -26,6 +26,22 @@ func Of(t tensor.Tensor) Value { return Value{Tensor: t} }
 // TextOf makes a value of strings.
 func TextOf(s []string, dims ...int) Value { return Value{Strings: s, Dims: dims} }
 
+// String describes the value without its elements: "f32[2 3]", "strings [2]", "sequence of 3", "optional f32[1]".
+func (v Value) String() string {
+	switch {
+	case v.IsOptional && v.IsEmpty:
+		return "empty optional"
+	case v.IsOptional:
+		v.IsOptional = false
+		return "optional " + v.String()
+	case v.IsSequence:
+		return fmt.Sprintf("sequence of %d", len(v.Sequence))
+	case v.Strings != nil || v.Dims != nil:
+		return fmt.Sprintf("strings %v", v.Dims)
+	}
+	return v.Tensor.Spec.String()
+}
+
 // check returns an error for a value that contradicts itself.
 func (v *Value) check() error {
 	switch {

@@ -508,7 +508,7 @@ func (d *decoder) attr(b []byte) (Attr, error) {
 			a.Strings = append(a.Strings, s)
 			return at("strings", err)
 		case 14:
-			seen = AttrType_
+			seen = AttrTypeProto
 			body, err := f.bytes()
 			if err != nil {
 				return at("tp", err)

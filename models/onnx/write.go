@@ -157,7 +157,7 @@ func (a *Attr) encode() []byte {
 		for _, g := range a.Graphs {
 			b = appendMessage(b, 11, g.encode())
 		}
-	case AttrType_:
+	case AttrTypeProto:
 		if a.Info != nil {
 			b = appendMessage(b, 14, a.Info.encode())
 		}
