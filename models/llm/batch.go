@@ -137,7 +137,7 @@ func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, eac
 		return nil
 	}
 	out := s.exe.Output(s.p.result())
-	logits := tensor.Data[float32](&out)
+	logits := tensor.Data[float32](out)
 	v := len(logits) / rows
 	for i := range rows {
 		each(i, logits[i*v:(i+1)*v])

@@ -216,7 +216,7 @@ func (m *Model) encode(ctx context.Context, ids []int32, each func(int, []float3
 		return err
 	}
 	out := exe.Output(e.hidden)
-	states := tensor.Data[float32](&out)
+	states := tensor.Data[float32](out)
 	d := m.Config.Dim
 	for i := range ids {
 		if err := each(i, states[i*d:(i+1)*d]); err != nil {

@@ -346,13 +346,16 @@ func folderTokenizer(dir string) (*tokenizer.Tokenizer, string, error) {
 	var generation struct {
 		EOS json.RawMessage `json:"eos_token_id"`
 	}
-	if err := readJSON(dir, "generation_config.json", &generation); err == nil {
+	if err := readJSON(dir, "generation_config.json", &generation); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, "", err
+	}
+	if len(generation.EOS) > 0 && string(generation.EOS) != "null" {
 		var one int32
 		var all []int32
 		if json.Unmarshal(generation.EOS, &one) == nil {
 			all = []int32{one}
-		} else {
-			_ = json.Unmarshal(generation.EOS, &all)
+		} else if err := json.Unmarshal(generation.EOS, &all); err != nil {
+			return nil, "", fmt.Errorf("generation_config.json: eos_token_id: %w", err)
 		}
 		tok.SetEnd(all...)
 	}
@@ -367,8 +370,11 @@ func folderTokenizer(dir string) (*tokenizer.Tokenizer, string, error) {
 			}
 		}
 	}
-	if text, err := regular.ReadFile(filepath.Join(dir, "chat_template.jinja")); err == nil {
+	switch text, err := regular.ReadFile(filepath.Join(dir, "chat_template.jinja")); {
+	case err == nil:
 		template = string(text)
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, "", err
 	}
 	return tok, template, nil
 }

@@ -38,7 +38,7 @@ func checkpointName(arch, name string) string {
 // halves reorders the rows of a query or key weight from interleaved rotary pairs to halves.
 func halves(x tensor.Tensor, heads int) tensor.Tensor {
 	out := x.Clone()
-	src, dst := tensor.Data[float32](&x), tensor.Data[float32](&out)
+	src, dst := tensor.Data[float32](x), tensor.Data[float32](out)
 	size, k := x.Dims[0]/heads, x.Dims[1]
 	for h := range heads {
 		for i := range size {
@@ -276,6 +276,19 @@ func TestFolderPooling(t *testing.T) {
 	}
 }
 
+// A folder whose generation_config.json names no end has that of the tokenizer, and not token 0.
+func TestFolderWithoutEnds(t *testing.T) {
+	dir := writeFolder(t, llmtest.Small("llama", false), map[string]any{})
+	for _, text := range []string{`{"eos_token_id":null}`, `{}`, `{"eos_token_id":[]}`} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(text), 0o666))
+		m, err := llm.Open(dir, llm.Options{})
+		require.NoError(t, err)
+		require.True(t, m.Tokenizer.IsEnd(2))
+		require.False(t, m.Tokenizer.IsEnd(0), text)
+		require.NoError(t, m.Close())
+	}
+}
+
 func TestDamagedFolders(t *testing.T) {
 	for _, c := range []struct {
 		want   string
@@ -296,6 +309,13 @@ func TestDamagedFolders(t *testing.T) {
 		{"config.json", nil, func(dir string) { _ = os.Remove(filepath.Join(dir, "config.json")) }},
 		{"tokenizer.json", nil, func(dir string) { _ = os.Remove(filepath.Join(dir, "tokenizer.json")) }},
 		{"part-1.safetensors", nil, func(dir string) { _ = os.Remove(filepath.Join(dir, "part-1.safetensors")) }},
+		{"generation_config.json: unexpected end", nil, func(dir string) { _ = os.Truncate(filepath.Join(dir, "generation_config.json"), 9) }},
+		{"generation_config.json: eos_token_id: json", nil, func(dir string) {
+			_ = os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(`{"eos_token_id":"</s>"}`), 0o666)
+		}},
+		{"tokenizer_config.json: invalid character", nil, func(dir string) { _ = os.Truncate(filepath.Join(dir, "tokenizer_config.json"), 20) }},
+		{"model.safetensors.index.json: unexpected end", nil, func(dir string) { _ = os.Truncate(filepath.Join(dir, "model.safetensors.index.json"), 20) }},
+		{"chat_template.jinja", nil, func(dir string) { _ = os.Mkdir(filepath.Join(dir, "chat_template.jinja"), 0o777) }},
 		{"cannot lie in a file", nil, func(dir string) { _ = os.Truncate(filepath.Join(dir, "part-1.safetensors"), 100) }},
 		{`"../x" is no file of the folder`, nil, func(dir string) {
 			_ = os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte(`{"weight_map":{"a":"../x"}}`), 0o666)

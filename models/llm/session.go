@@ -256,7 +256,7 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 		return nil, nil
 	}
 	out := s.exe.Output(s.p.result())
-	return tensor.Data[float32](&out), nil
+	return tensor.Data[float32](out), nil
 }
 
 // result is the output of the graph.
