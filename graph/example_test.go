@@ -60,7 +60,7 @@ func layer(ctx context.Context) error {
 			return err
 		}
 		out := exe.Output(y) // valid until the next run
-		fmt.Println(out, tensor.Data[float32](&out))
+		fmt.Println(out, tensor.Data[float32](out))
 	}
 	return nil
 }

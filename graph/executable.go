@@ -276,7 +276,7 @@ func (x *Executable) stage(id int, t tensor.Tensor) (tensor.Tensor, error) {
 	if err != nil {
 		return t, err
 	}
-	return copied, tensor.Copy(&copied, &t)
+	return copied, tensor.Copy(copied, t)
 }
 
 func (x *Executable) bindOutput(id int, t tensor.Tensor) error {

@@ -79,15 +79,15 @@ func (o setRowOp) Reference(out, in []tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	return tensor.Copy(&row, &in[1])
+	return tensor.Copy(row, in[1])
 }
 
 func options() Options { return Options{Backends: []backends.Backend{reference.New()}} }
 
 func random(rng *rand.Rand, dims ...int) tensor.Tensor {
 	t := tensor.New(tensor.F32, dims...)
-	for i := range tensor.Data[float32](&t) {
-		tensor.Data[float32](&t)[i] = float32(rng.IntN(9) - 4)
+	for i := range tensor.Data[float32](t) {
+		tensor.Data[float32](t)[i] = float32(rng.IntN(9) - 4)
 	}
 	return t
 }

@@ -99,7 +99,7 @@ func (f *fuser) channelVector(v int, image tensor.Spec, layout conv.Layout) (int
 	if c.Tensor.Rank == 1 && c.Tensor.Dims[0] == channels {
 		return v, true
 	}
-	return f.addConstant(f.values[v].name, tensor.Of(tensor.Data[float32](ptr(wide.Clone())), channels)), true
+	return f.addConstant(f.values[v].name, tensor.Of(tensor.Data[float32](*ptr(wide.Clone())), channels)), true
 }
 
 func ptr[T any](v T) *T { return &v }

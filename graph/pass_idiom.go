@@ -73,7 +73,7 @@ func (f *fuser) oneHotAt(i int) bool {
 			continue
 		}
 		longer := tensor.New(tensor.F32, k+1, width)
-		copy(tensor.Data[float32](&longer), f32s(table.Tensor))
+		copy(tensor.Data[float32](longer), f32s(table.Tensor))
 		limits := func(v int64) int {
 			l := tensor.New(s.DType, 1)
 			l.SetInts([]int64{v})
@@ -95,7 +95,7 @@ func (f *fuser) oneHotAt(i int) bool {
 
 func f32s(t tensor.Tensor) []float32 {
 	c := t.Clone()
-	return tensor.Data[float32](&c)
+	return tensor.Data[float32](c)
 }
 
 // tableAt computes what is done to every selected row once for every row of the table.

@@ -67,8 +67,8 @@ func TestLayout(t *testing.T) {
 		}, 2},
 		{"batch norm in front", func(g *Graph, x Value, r *rand.Rand) Value {
 			variance := random(r, 4)
-			for i := range tensor.Data[float32](&variance) {
-				tensor.Data[float32](&variance)[i] = 1 + float32(i)
+			for i := range tensor.Data[float32](variance) {
+				tensor.Data[float32](variance)[i] = 1 + float32(i)
 			}
 			x = g.Apply("r", relu, x)
 			return g.Apply("bn", norm.Batch{Eps: 1e-5}, x, g.Constant("s", random(r, 4)), g.Constant("b", random(r, 4)), g.Constant("m", random(r, 4)), g.Constant("v", variance))

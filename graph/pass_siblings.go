@@ -205,7 +205,7 @@ func concatenate(parts []*ops.Constant, axis int) (*ops.Constant, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := tensor.Copy(&to, &c.Tensor); err != nil {
+		if err := tensor.Copy(to, c.Tensor); err != nil {
 			return nil, err
 		}
 		at += n

@@ -116,7 +116,7 @@ func (p *plan) resolve(g *Graph, env ops.Sizes) error {
 			src, dst := n.in[0], n.out[0]
 			// The layout of the source is known: its memory may not be, but strides decide whether a view exists.
 			view, err := viewer.View(p.frame[src])
-			var needsCopy *tensor.ErrNeedsCopy
+			var needsCopy *tensor.NeedsCopyError
 			if err == nil {
 				p.frame[dst] = view
 				p.where[dst], p.root[dst] = aliased, p.root[src]
@@ -269,7 +269,7 @@ func (p *plan) outputsApart(x *Executable) error {
 			continue
 		}
 		for v, w := range p.where {
-			if w == bound && v != out && x.bound[v].Valid() && x.bound[out].Overlaps(&x.bound[v]) {
+			if w == bound && v != out && x.bound[v].Valid() && x.bound[out].Overlaps(x.bound[v]) {
 				return fmt.Errorf("graph %s: output %q shares memory with %q", x.g.name, p.values[out].Name, p.values[v].Name)
 			}
 		}

@@ -94,7 +94,7 @@ func layered(layers int) (g *Graph, x, y Value) {
 	for i := range layers {
 		w := tensor.New(tensor.F32, 4, 4)
 		for j := range 4 {
-			tensor.Data[float32](&w)[5*j] = 2
+			tensor.Data[float32](w)[5*j] = 2
 		}
 		y = g.Apply(fmt.Sprint("layer", i), matmul.Op{}, y, g.Constant(fmt.Sprint("w", i), w))
 	}
@@ -104,8 +104,8 @@ func layered(layers int) (g *Graph, x, y Value) {
 
 func ones(n int) tensor.Tensor {
 	t := tensor.New(tensor.F32, n, 4)
-	for i := range tensor.Data[float32](&t) {
-		tensor.Data[float32](&t)[i] = 1
+	for i := range tensor.Data[float32](t) {
+		tensor.Data[float32](t)[i] = 1
 	}
 	return t
 }
@@ -243,8 +243,8 @@ func TestSharedWeightsInGoroutines(t *testing.T) {
 			exe, err := first.Fork(context.Background())
 			for n := 1; n <= 8 && err == nil; n++ {
 				in := ones(n)
-				for j := range tensor.Data[float32](&in) {
-					tensor.Data[float32](&in)[j] = float32(i + 1)
+				for j := range tensor.Data[float32](in) {
+					tensor.Data[float32](in)[j] = float32(i + 1)
 				}
 				if err = exe.Bind(x, in); err == nil {
 					err = exe.Run(context.Background())

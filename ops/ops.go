@@ -26,7 +26,7 @@ type Op interface {
 	Reference(out, in []tensor.Tensor) error
 }
 
-// Viewer is an op whose only output is a view of input 0: nothing is computed. View returns a *tensor.ErrNeedsCopy where the
+// Viewer is an op whose only output is a view of input 0: nothing is computed. View returns a *tensor.NeedsCopyError where the
 // strides of the input admit no view; the op is then computed like any other.
 type Viewer interface {
 	Op

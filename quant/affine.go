@@ -109,7 +109,7 @@ func Channels(d tensor.DType, t tensor.Tensor, axis int, symmetric bool) (tensor
 		}
 		return out, maps, nil
 	}
-	src := tensor.Data[float32](&t)
+	src := tensor.Data[float32](t)
 	for c := range n {
 		lo, hi := float32(0), float32(0)
 		for at := c * inner; at < len(src); at += n * inner {
@@ -121,9 +121,9 @@ func Channels(d tensor.DType, t tensor.Tensor, axis int, symmetric bool) (tensor
 		}
 		for at := c * inner; at < len(src); at += n * inner {
 			if d == tensor.U8 {
-				QuantizeAffine(tensor.Data[uint8](&out)[at:at+inner], src[at:at+inner], maps[c])
+				QuantizeAffine(tensor.Data[uint8](out)[at:at+inner], src[at:at+inner], maps[c])
 			} else {
-				QuantizeAffine(tensor.Data[int8](&out)[at:at+inner], src[at:at+inner], maps[c])
+				QuantizeAffine(tensor.Data[int8](out)[at:at+inner], src[at:at+inner], maps[c])
 			}
 		}
 	}

@@ -212,7 +212,7 @@ func Decode(t tensor.Tensor) (tensor.Tensor, error) {
 		return tensor.Tensor{}, err
 	}
 	if !t.DType.IsBlock() {
-		return out, tensor.Copy(&out, &t)
+		return out, tensor.Copy(out, t)
 	}
 	rows, err := rowsOf(&t)
 	if err != nil {
@@ -221,7 +221,7 @@ func Decode(t tensor.Tensor) (tensor.Tensor, error) {
 	if len(rows) == 0 || t.Elems() == 0 {
 		return out, nil
 	}
-	dst, n := tensor.Data[float32](&out), t.Dim(-1)
+	dst, n := tensor.Data[float32](out), t.Dim(-1)
 	forRows(len(rows), n, func(i int) { decodeRow(t.DType, dst[i*n:(i+1)*n], rows[i]) })
 	return out, nil
 }
@@ -248,7 +248,7 @@ func Encode(d tensor.DType, t tensor.Tensor) (tensor.Tensor, error) {
 	if t.Rank > 0 {
 		n = t.Dim(-1)
 	}
-	src, dst := tensor.Data[float32](&t), out.Raw()
+	src, dst := tensor.Data[float32](t), out.Raw()
 	rows, bytes := t.Elems()/n, n/d.Block()*d.Size()
 	errs := make([]error, rows)
 	forRows(rows, n, func(i int) { errs[i] = EncodeRow(d, dst[i*bytes:(i+1)*bytes], src[i*n:(i+1)*n]) })

@@ -134,8 +134,8 @@ func TestTensors(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, d := range append(blockTypes(), tensor.F16, tensor.BF16, tensor.F32) {
 		src := tensor.New(tensor.F32, 3, 5, 512)
-		for i := range tensor.Data[float32](&src) {
-			tensor.Data[float32](&src)[i] = float32(r.NormFloat64())
+		for i := range tensor.Data[float32](src) {
+			tensor.Data[float32](src)[i] = float32(r.NormFloat64())
 		}
 		q, err := Encode(d, src)
 		require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestTensors(t *testing.T) {
 		require.NoError(t, err)
 		want := make([]float32, 512)
 		require.NoError(t, DecodeRow(d, want, q.Raw()[7*len(q.Raw())/15:8*len(q.Raw())/15]))
-		require.Equal(t, want, tensor.Data[float32](&whole)[7*512:8*512], d)
+		require.Equal(t, want, tensor.Data[float32](whole)[7*512:8*512], d)
 
 		// A view of rows that lie apart decodes to the same view.
 		v, err := q.Slice(1, 1, 4, 2)
@@ -162,7 +162,7 @@ func TestTensors(t *testing.T) {
 	_, err := Encode(tensor.Q8_0, tensor.New(tensor.F32, 2, 33))
 	require.Error(t, err)
 	bad := tensor.New(tensor.F32, 4, 64)
-	tensor.Data[float32](&bad)[3*64+40] = float32(math.NaN())
+	tensor.Data[float32](bad)[3*64+40] = float32(math.NaN())
 	_, err = Encode(tensor.Q8_0, bad)
 	require.ErrorContains(t, err, "row 3: q8_0 block 1")
 	var be *BlockError
@@ -220,7 +220,7 @@ func TestChannels(t *testing.T) {
 	}
 	q, _, err := Channels(tensor.I8, x, 1, true)
 	require.NoError(t, err)
-	require.Equal(t, []int8{42, -85, 127, 85, 106, -127, 4, 8, 13, 15, 17, 19}, tensor.Data[int8](&q))
+	require.Equal(t, []int8{42, -85, 127, 85, 106, -127, 4, 8, 13, 15, 17, 19}, tensor.Data[int8](q))
 	_, _, err = Channels(tensor.I8, x, 3, true)
 	require.Error(t, err)
 
@@ -228,8 +228,8 @@ func TestChannels(t *testing.T) {
 	u, maps, err := Channels(tensor.U8, x, 0, false)
 	require.NoError(t, err)
 	require.Equal(t, []Affine{{float32(110.0 / 255), 139}, {float32(9.0 / 255), 0}}, maps)
-	require.Equal(t, []uint8{141, 134, 146, 232, 255, 0, 3, 6, 8, 198, 227, 255}, tensor.Data[uint8](&u))
-	tensor.Data[float32](&x)[7] = float32(math.NaN())
+	require.Equal(t, []uint8{141, 134, 146, 232, 255, 0, 3, 6, 8, 198, 227, 255}, tensor.Data[uint8](u))
+	tensor.Data[float32](x)[7] = float32(math.NaN())
 	_, _, err = Channels(tensor.U8, x, 0, false)
 	require.ErrorContains(t, err, "channel 1: quant: range [NaN")
 }

@@ -186,16 +186,16 @@ func TestNarrowFromFloat64(t *testing.T) {
 			want uint16
 		}{{math.Nextafter(tie, 0), uint16(h)}, {math.Nextafter(tie, high), uint16(h + 1)}} {
 			half.SetFloats([]float64{x.v})
-			require.Equal(t, x.want, tensor.Data[uint16](&half)[0], "%g near the tie %g", x.v, tie)
+			require.Equal(t, x.want, tensor.Data[uint16](half)[0], "%g near the tie %g", x.v, tie)
 			half.SetFloats([]float64{-x.v})
-			require.Equal(t, x.want|0x8000, tensor.Data[uint16](&half)[0])
+			require.Equal(t, x.want|0x8000, tensor.Data[uint16](half)[0])
 		}
 	}
 	for _, h := range []uint16{0x3f80, 0x3f81, 0x0001, 0x007f, 0x7f00} {
 		tie := (float64(tensor.BF16ToF32(h)) + float64(tensor.BF16ToF32(h+1))) / 2
 		brain.SetFloats([]float64{math.Nextafter(tie, 0)})
-		require.Equal(t, h, tensor.Data[uint16](&brain)[0])
+		require.Equal(t, h, tensor.Data[uint16](brain)[0])
 		brain.SetFloats([]float64{math.Nextafter(tie, 1e39)})
-		require.Equal(t, h+1, tensor.Data[uint16](&brain)[0])
+		require.Equal(t, h+1, tensor.Data[uint16](brain)[0])
 	}
 }

@@ -161,9 +161,9 @@ func (b *Buffer) GiveBack(data []byte) {
 
 // Evict says that a tensor of a mapped file is not needed for now: its pages leave memory, and are read again when touched. For tensors that
 // lie elsewhere, or with gaps, nothing happens.
-func (t *Tensor) Evict() {
-	if b := t.Buf; b != nil && b.ro && b.mapping != nil && b.mapping.Mapped() && t.IsContiguous() {
-		mem.Advise(t.Raw(), mem.DontNeed)
+func (t Tensor) Evict() {
+	if b := t.Buf; b != nil && b.ro && b.mapping != nil && b.mapping.Mapped() && contiguous(&t) {
+		mem.Advise(raw(&t), mem.DontNeed)
 	}
 }
 
@@ -177,7 +177,8 @@ func (b *Buffer) Close() error {
 }
 
 // Tensor is a view of a buffer. Strides are in elements, one a dimension; for block types the innermost stride is 1 and the
-// others are whole rows. Off is the byte offset of the first element.
+// others are whole rows. Off is the byte offset of the first element. Methods have value receivers, those that write elements too: what they change
+// is the memory of the buffer, and a result such as that of graph.Executable.Output can be used where it stands.
 type Tensor struct {
 	Spec
 	Strides [MaxRank]int
@@ -277,10 +278,10 @@ func dtypeOf[T Element]() DType {
 }
 
 // Valid reports whether the tensor has memory.
-func (t *Tensor) Valid() bool { return t.Buf != nil }
+func (t Tensor) Valid() bool { return t.Buf != nil }
 
 // Ptr returns the address of the first element; nil for an empty tensor.
-func (t *Tensor) Ptr() unsafe.Pointer {
+func (t Tensor) Ptr() unsafe.Pointer {
 	if t.Buf == nil || t.Off >= len(t.Buf.data) {
 		return nil
 	}
@@ -288,7 +289,9 @@ func (t *Tensor) Ptr() unsafe.Pointer {
 }
 
 // IsContiguous reports whether the elements lie in row-major order without gaps. Dimensions of size 1 have no say.
-func (t *Tensor) IsContiguous() bool {
+func (t Tensor) IsContiguous() bool { return contiguous(&t) }
+
+func contiguous(t *Tensor) bool {
 	step := 1
 	for i := int(t.Rank) - 1; i >= 0; i-- {
 		if t.Dims[i] != 1 && t.Strides[i] != step {
@@ -300,7 +303,10 @@ func (t *Tensor) IsContiguous() bool {
 }
 
 // Extent returns the bytes from the first to behind the last element; 0 for an empty tensor.
-func (t *Tensor) Extent() int {
+func (t Tensor) Extent() int { return extent(&t) }
+
+// extent, like contiguous and raw, takes a pointer, so that a method which needs it copies its receiver once.
+func extent(t *Tensor) int {
 	last := 0
 	for i := 0; i < int(t.Rank); i++ {
 		if t.Dims[i] == 0 {
@@ -314,8 +320,10 @@ func (t *Tensor) Extent() int {
 
 // Raw returns the bytes from the first to behind the last element. For a contiguous tensor they are its elements. It panics, as all that reads elements does,
 // if the tensor's buffer is closed.
-func (t *Tensor) Raw() []byte {
-	n := t.Extent()
+func (t Tensor) Raw() []byte { return raw(&t) }
+
+func raw(t *Tensor) []byte {
+	n := extent(t)
 	if n == 0 {
 		return nil
 	}
@@ -327,18 +335,18 @@ func (t *Tensor) Raw() []byte {
 
 // Data returns the memory of a tensor as elements of T, from the first to behind the last element: with strides, gaps are
 // included. It panics if the sizes of T and of an element differ.
-func Data[T Element](t *Tensor) []T {
+func Data[T Element](t Tensor) []T {
 	var zero T
 	if t.DType.Size() != int(unsafe.Sizeof(zero)) {
 		panic(fmt.Sprintf("tensor: %v read as elements of %d bytes", t.Spec, unsafe.Sizeof(zero)))
 	}
-	raw := t.Raw()
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), len(raw)/int(unsafe.Sizeof(zero)))
+	data := raw(&t)
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(zero)))
 }
 
 // CheckMemory returns why a tensor, whose fields anybody may have set, does not lie in its buffer: its spec is impossible, a stride is negative, elements lie
 // outside, or those of a block type are no whole blocks. Nothing is allocated for one that does: small products, which are checked by it, are called often.
-func (t *Tensor) CheckMemory() error {
+func (t Tensor) CheckMemory() error {
 	if int(t.Rank) > MaxRank {
 		return t.Check()
 	}
@@ -376,7 +384,7 @@ func (t *Tensor) CheckMemory() error {
 		room = len(t.Buf.Bytes())
 	}
 	if !fits || t.Off < 0 || t.Off > room || last/block >= (room-t.Off)/size {
-		return outside(*t, room)
+		return outside(t, room)
 	}
 	return nil
 }
@@ -386,8 +394,8 @@ func outside(t Tensor, room int) error {
 }
 
 // Overlaps reports whether the memory ranges of two tensors share a byte. Interleaved views count as overlapping.
-func (t *Tensor) Overlaps(u *Tensor) bool {
-	a, b := t.Raw(), u.Raw()
+func (t Tensor) Overlaps(u Tensor) bool {
+	a, b := raw(&t), raw(&u)
 	if len(a) == 0 || len(b) == 0 {
 		return false
 	}
@@ -397,7 +405,7 @@ func (t *Tensor) Overlaps(u *Tensor) bool {
 
 // String returns the spec, with strides where the tensor is not contiguous.
 func (t Tensor) String() string {
-	if t.IsContiguous() {
+	if contiguous(&t) {
 		return t.Spec.String()
 	}
 	return fmt.Sprintf("%v strides %v", t.Spec, t.Strides[:t.Rank])

@@ -100,13 +100,13 @@ func TestBuffers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{5, 6, 7, 8}, x.Ints())
 	y := tensor.New(tensor.U8, 2, 2)
-	require.ErrorIs(t, tensor.Copy(&x, &y), tensor.ErrReadOnly)
+	require.ErrorIs(t, tensor.Copy(x, y), tensor.ErrReadOnly)
 	for off, dims := range map[int][]int{5: {2, 2}, -1: {1}, math.MaxInt: {1}} {
 		_, err = tensor.At(f, off, tensor.MakeSpec(tensor.U8, dims...))
 		require.ErrorContains(t, err, "the buffer has 8")
 	}
 	require.NoError(t, f.Close())
-	for _, read := range []func(){func() { x.Raw() }, func() { x.Floats() }, func() { x.Ints() }, func() { tensor.Data[uint8](&x) }, func() { x.Clone() }} {
+	for _, read := range []func(){func() { x.Raw() }, func() { x.Floats() }, func() { x.Ints() }, func() { tensor.Data[uint8](x) }, func() { x.Clone() }} {
 		require.PanicsWithValue(t, "tensor: u8[2 2] is read after the Close of what its memory belongs to", read)
 	}
 	big := make([]byte, 3*os.Getpagesize()+5)
@@ -135,7 +135,7 @@ func TestArena(t *testing.T) {
 	require.NoError(t, err)
 	y, err := a.Alloc(tensor.MakeSpec(tensor.F32, 100))
 	require.NoError(t, err)
-	require.False(t, x.Overlaps(&y))
+	require.False(t, x.Overlaps(y))
 	require.Zero(t, uintptr(y.Ptr())%mem.Align)
 	require.Equal(t, 64+400, a.Used())
 	_, err = a.Alloc(tensor.MakeSpec(tensor.F32, 200))
@@ -144,7 +144,7 @@ func TestArena(t *testing.T) {
 	a.Reset()
 	z, err := a.Alloc(tensor.MakeSpec(tensor.F32, 200))
 	require.NoError(t, err)
-	require.True(t, z.Overlaps(&x))
+	require.True(t, z.Overlaps(x))
 	_, err = a.Alloc(tensor.MakeSpec(tensor.F32, -1))
 	require.Error(t, err)
 	require.NoError(t, a.Close())
@@ -165,7 +165,7 @@ func TestOfAndBits(t *testing.T) {
 	require.Equal(t, []float64{1, -2}, h.Floats())
 	require.Panics(t, func() { tensor.Of(data, 7) })
 	require.Panics(t, func() { tensor.Bits(tensor.F16, data, 6) })
-	require.Panics(t, func() { tensor.Data[uint16](&x) })
+	require.Panics(t, func() { tensor.Data[uint16](x) })
 	require.Zero(t, tensor.Of([]float32{}, 0, 3).Elems())
 }
 
@@ -179,7 +179,7 @@ func TestValuesOfEveryType(t *testing.T) {
 		x.SetInts(v)
 		require.Equal(t, v, x.Ints(), d)
 		y := tensor.New(d, len(v))
-		require.NoError(t, tensor.Copy(&y, &x))
+		require.NoError(t, tensor.Copy(y, x))
 		require.Equal(t, v, y.Ints(), d)
 	}
 	x := tensor.New(tensor.I8, 4)
@@ -206,14 +206,14 @@ func TestValuesOfEveryType(t *testing.T) {
 func TestCopyErrorsAndTypes(t *testing.T) {
 	x := tensor.Of([]float32{1.5, -2, 3}, 3)
 	y := tensor.New(tensor.F32, 1, 3)
-	require.ErrorContains(t, tensor.Copy(&y, &x), "shapes differ")
+	require.ErrorContains(t, tensor.Copy(y, x), "shapes differ")
 	q := tensor.New(tensor.Q8_0, 32)
 	f := tensor.New(tensor.F32, 32)
-	require.ErrorContains(t, tensor.Copy(&f, &q), "quant")
+	require.ErrorContains(t, tensor.Copy(f, q), "quant")
 	for _, d := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F64, tensor.I8, tensor.I64} {
 		z, back := tensor.New(d, 3), tensor.New(tensor.F32, 3)
-		require.NoError(t, tensor.Copy(&z, &x))
-		require.NoError(t, tensor.Copy(&back, &z))
+		require.NoError(t, tensor.Copy(z, x))
+		require.NoError(t, tensor.Copy(back, z))
 		want := []float64{1.5, -2, 3}
 		if d.IsInt() {
 			want[0] = 1
@@ -222,14 +222,14 @@ func TestCopyErrorsAndTypes(t *testing.T) {
 	}
 	big := tensor.Of([]int64{1<<53 + 1}, 1)
 	u := tensor.New(tensor.U64, 1)
-	require.NoError(t, tensor.Copy(&u, &big))
+	require.NoError(t, tensor.Copy(u, big))
 	require.Equal(t, []int64{1<<53 + 1}, u.Ints(), "between integers nothing passes through float64")
 }
 
 func ExampleTensor_Slice() {
 	x := tensor.Of([]float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 3, 4)
 	column, _ := x.Slice(1, 1, 2, 1)
-	tensor.Data[float32](&x)[5] = 50 // views share memory
+	tensor.Data[float32](x)[5] = 50 // views share memory
 	fmt.Println(column, column.Floats())
 	// Output: f32[3 1] strides [4 1] [1 50 9]
 }

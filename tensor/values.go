@@ -7,7 +7,7 @@ import (
 
 // Each calls f with the offset in elements, from the first, of every element in row-major order. Block types are not walked by
 // element. It is meant for references and tests, not for speed.
-func (t *Tensor) Each(f func(i, off int)) {
+func (t Tensor) Each(f func(i, off int)) {
 	n := t.Elems()
 	var idx [MaxRank]int
 	off := 0
@@ -26,7 +26,7 @@ func (t *Tensor) Each(f func(i, off int)) {
 }
 
 // Floats returns the elements in row-major order as float64. It panics for block types (package quant decodes them).
-func (t *Tensor) Floats() []float64 {
+func (t Tensor) Floats() []float64 {
 	out := make([]float64, t.Elems())
 	get := t.floatGetter()
 	t.Each(func(i, off int) { out[i] = get(off) })
@@ -34,7 +34,7 @@ func (t *Tensor) Floats() []float64 {
 }
 
 // Ints returns the elements of an integer or boolean tensor in row-major order; floats are truncated. U64 wraps.
-func (t *Tensor) Ints() []int64 {
+func (t Tensor) Ints() []int64 {
 	out := make([]int64, t.Elems())
 	switch t.DType {
 	case I64:
@@ -52,7 +52,7 @@ func (t *Tensor) Ints() []int64 {
 
 // SetFloats stores values in row-major order, rounding to nearest even where the type is narrower; integer types truncate
 // toward zero and wrap. It panics if the number of values differs or the type is a block type.
-func (t *Tensor) SetFloats(values []float64) {
+func (t Tensor) SetFloats(values []float64) {
 	if len(values) != t.Elems() {
 		panic(fmt.Sprintf("tensor: %d values for %v", len(values), t.Spec))
 	}
@@ -61,7 +61,7 @@ func (t *Tensor) SetFloats(values []float64) {
 }
 
 // SetInts stores integers in row-major order; narrower types wrap.
-func (t *Tensor) SetInts(values []int64) {
+func (t Tensor) SetInts(values []int64) {
 	if len(values) != t.Elems() {
 		panic(fmt.Sprintf("tensor: %d values for %v", len(values), t.Spec))
 	}
@@ -88,12 +88,12 @@ func (t *Tensor) SetInts(values []int64) {
 	}
 }
 
-func setInts[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64](t *Tensor, values []int64) {
+func setInts[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64](t Tensor, values []int64) {
 	d := Data[T](t)
 	t.Each(func(i, off int) { d[off] = T(values[i]) })
 }
 
-func (t *Tensor) floatGetter() func(off int) float64 {
+func (t Tensor) floatGetter() func(off int) float64 {
 	switch t.DType {
 	case F32:
 		d := Data[float32](t)
@@ -135,7 +135,7 @@ func (t *Tensor) floatGetter() func(off int) float64 {
 	panic(fmt.Sprintf("tensor: elements of %v are not read one by one", t.Spec))
 }
 
-func (t *Tensor) floatSetter() func(off int, v float64) {
+func (t Tensor) floatSetter() func(off int, v float64) {
 	switch t.DType {
 	case F32:
 		d := Data[float32](t)
@@ -222,7 +222,7 @@ func roundOdd(v float64) float32 {
 }
 
 // Copy copies the elements of src to dst, converting the element type; shapes must be equal. Block types need equal types.
-func Copy(dst, src *Tensor) error {
+func Copy(dst, src Tensor) error {
 	if dst.Rank != src.Rank || dst.Dims != src.Dims {
 		return fmt.Errorf("copy of %v to %v: shapes differ", src.Spec, dst.Spec)
 	}
@@ -230,18 +230,18 @@ func Copy(dst, src *Tensor) error {
 		return fmt.Errorf("copy to %v: %w", dst.Spec, ErrReadOnly)
 	}
 	if dst.DType == src.DType {
-		copySame(dst, src)
+		copySame(&dst, &src)
 		return nil
 	}
 	if dst.DType.IsBlock() || src.DType.IsBlock() {
 		return fmt.Errorf("copy of %v to %v: block types are converted by package quant", src.Spec, dst.Spec)
 	}
-	if dst.IsContiguous() && src.IsContiguous() && copyFast(dst, src) {
+	if contiguous(&dst) && contiguous(&src) && copyFast(&dst, &src) {
 		return nil
 	}
 	if src.DType.IsFloat() || dst.DType.IsFloat() || dst.DType == Bool {
 		get, set := src.floatGetter(), dst.floatSetter()
-		walk(dst, src, func(d, s int) { set(d, get(s)) })
+		walk(&dst, &src, func(d, s int) { set(d, get(s)) })
 		return nil
 	}
 	dst.SetInts(src.Ints())
@@ -251,13 +251,13 @@ func Copy(dst, src *Tensor) error {
 func copyFast(dst, src *Tensor) bool {
 	switch [2]DType{src.DType, dst.DType} {
 	case [2]DType{F32, F16}:
-		F32sToF16(Data[uint16](dst), Data[float32](src))
+		F32sToF16(Data[uint16](*dst), Data[float32](*src))
 	case [2]DType{F32, BF16}:
-		F32sToBF16(Data[uint16](dst), Data[float32](src))
+		F32sToBF16(Data[uint16](*dst), Data[float32](*src))
 	case [2]DType{F16, F32}:
-		F16sToF32(Data[float32](dst), Data[uint16](src))
+		F16sToF32(Data[float32](*dst), Data[uint16](*src))
 	case [2]DType{BF16, F32}:
-		BF16sToF32(Data[float32](dst), Data[uint16](src))
+		BF16sToF32(Data[float32](*dst), Data[uint16](*src))
 	default:
 		return false
 	}
@@ -289,8 +289,8 @@ func copySame(dst, src *Tensor) {
 	if dst.Elems() == 0 {
 		return
 	}
-	if dst.IsContiguous() && src.IsContiguous() {
-		copy(dst.Raw(), src.Raw())
+	if contiguous(dst) && contiguous(src) {
+		copy(raw(dst), raw(src))
 		return
 	}
 	// The longest run of inner dimensions that is contiguous in both is copied whole.
@@ -305,7 +305,7 @@ func copySame(dst, src *Tensor) {
 	outerD, outerS := *dst, *src
 	outerD.Rank, outerS.Rank = uint8(d), uint8(d)
 	block, size := dst.DType.Block(), dst.DType.Size()
-	to, from := dst.Raw(), src.Raw()
+	to, from := raw(dst), raw(src)
 	if run == 1 {
 		switch size {
 		case 4:
@@ -327,7 +327,7 @@ func copySame(dst, src *Tensor) {
 }
 
 func copyElems[T Element](dst, src, outerD, outerS *Tensor) {
-	to, from := Data[T](dst), Data[T](src)
+	to, from := Data[T](*dst), Data[T](*src)
 	walk(outerD, outerS, func(o, p int) { to[o] = from[p] })
 }
 

@@ -76,17 +76,17 @@ func (t Tensor) Transpose(i, j int) (Tensor, error) {
 	return t.Permute(order[:t.Rank]...)
 }
 
-// ErrNeedsCopy says that no view of the memory has the shape asked for.
-type ErrNeedsCopy struct {
+// NeedsCopyError says that no view of the memory has the shape asked for.
+type NeedsCopyError struct {
 	From Tensor
 	To   []int
 }
 
-func (e *ErrNeedsCopy) Error() string {
+func (e *NeedsCopyError) Error() string {
 	return fmt.Sprintf("reshape of %v to %v needs a copy", e.From, e.To)
 }
 
-// Reshape returns the view with other dimensions and the same elements in row-major order, or an *ErrNeedsCopy where the
+// Reshape returns the view with other dimensions and the same elements in row-major order, or an *NeedsCopyError where the
 // strides admit none.
 func (t Tensor) Reshape(dims ...int) (Tensor, error) {
 	s, err := CheckDims(t.DType, dims)
@@ -124,14 +124,14 @@ func (t Tensor) Reshape(dims ...int) (Tensor, error) {
 			break
 		}
 		if run%s.Dims[j] != 0 {
-			return Tensor{}, &ErrNeedsCopy{t, dims}
+			return Tensor{}, &NeedsCopyError{t, dims}
 		}
 		out.Strides[j] = step
 		run /= s.Dims[j]
 		step *= s.Dims[j]
 	}
 	if run != 1 {
-		return Tensor{}, &ErrNeedsCopy{t, dims}
+		return Tensor{}, &NeedsCopyError{t, dims}
 	}
 	return out, nil
 }

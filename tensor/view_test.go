@@ -139,7 +139,7 @@ func TestViewsAgainstIndexArithmetic(t *testing.T) {
 				}
 				nd = append(nd, n/p)
 				y, err := x.Reshape(nd...)
-				var needs *tensor.ErrNeedsCopy
+				var needs *tensor.NeedsCopyError
 				if errors.As(err, &needs) {
 					copies++
 					require.False(t, x.IsContiguous())
@@ -196,7 +196,7 @@ func TestReshapeFindsViews(t *testing.T) {
 	}
 	for _, dims := range [][]int{{16}, {8, 2}, {2, 8}} {
 		_, err := cut.Reshape(dims...)
-		var needs *tensor.ErrNeedsCopy
+		var needs *tensor.NeedsCopyError
 		require.ErrorAs(t, err, &needs, dims)
 		require.ErrorContains(t, err, "needs a copy")
 	}
@@ -267,10 +267,10 @@ func TestOverlaps(t *testing.T) {
 		return v
 	}
 	a, b, c, e := cut(0, 2), cut(2, 4), cut(1, 3), cut(1, 1)
-	require.False(t, a.Overlaps(&b))
-	require.True(t, a.Overlaps(&c))
-	require.True(t, b.Overlaps(&c))
-	require.False(t, e.Overlaps(&x))
+	require.False(t, a.Overlaps(b))
+	require.True(t, a.Overlaps(c))
+	require.True(t, b.Overlaps(c))
+	require.False(t, e.Overlaps(x))
 }
 
 // TestCopyBetweenViews copies between all layouts, runs of every length and step.
@@ -295,7 +295,7 @@ func TestCopyBetweenViews(t *testing.T) {
 				}
 				src.SetFloats(v)
 				for _, dst := range layouts(to) {
-					require.NoError(t, tensor.Copy(&dst, &src))
+					require.NoError(t, tensor.Copy(dst, src))
 					require.Equal(t, v, dst.Floats(), "%v to %v", src, dst)
 				}
 			}

@@ -26,7 +26,7 @@ func openT(t testing.TB, options string) *Backend {
 
 func floats(rng *rand.Rand, dims ...int) tensor.Tensor {
 	t := tensor.New(tensor.F32, dims...)
-	for i, d := 0, tensor.Data[float32](&t); i < len(d); i++ {
+	for i, d := 0, tensor.Data[float32](t); i < len(d); i++ {
 		d[i] = float32(rng.NormFloat64())
 	}
 	return t
@@ -64,7 +64,7 @@ func multiply(t testing.TB, e *Engine, op matmul.Op, in ...tensor.Tensor) tensor
 		if i < 0 {
 			return nil
 		}
-		return tensor.Data[float32](&in[i])
+		return tensor.Data[float32](in[i])
 	}
 	args.RowScale, args.ColScale, args.Bias = vec(rs), vec(cs), vec(bias)
 	if res >= 0 {
@@ -161,7 +161,7 @@ func TestFP32OrderOfSums(t *testing.T) {
 			m, n, k := size(rng, 50), size(rng, 70), size(rng, 1000)
 			a, w := floats(rng, m, k), floats(rng, k, n)
 			got := multiply(t, b.engine, matmul.Op{}, a, w)
-			av, wv, gv := tensor.Data[float32](&a), tensor.Data[float32](&w), tensor.Data[float32](&got)
+			av, wv, gv := tensor.Data[float32](a), tensor.Data[float32](w), tensor.Data[float32](got)
 			for i := range m {
 				for j := range n {
 					var s float32
@@ -212,7 +212,7 @@ func TestBatchesViewsAndBlocks(t *testing.T) {
 		sameBits(t, reference(t, op, i8...), multiply(t, b.engine, op, i8...))
 		// int16 numbers that are no two signed bytes.
 		wide := integers(rng, tensor.I16, 32767, 4, 30)
-		tensor.Data[int16](&wide)[3] = 32767
+		tensor.Data[int16](wide)[3] = 32767
 		sameBits(t, reference(t, matmul.Op{}, wide, w), multiply(t, b.engine, matmul.Op{}, wide, w))
 		// Block weights are decoded; K = 0 gives zero.
 		q, err := quant.Encode(tensor.Q8_0, floats(rng, 11, 64))
@@ -245,7 +245,7 @@ func TestNaNAndInfinityPropagate(t *testing.T) {
 			b := openT(t, options)
 			for where := range 2 {
 				in := []tensor.Tensor{floats(rng, 4, 20), floats(rng, 20, 6)}
-				tensor.Data[float32](&in[where])[25] = float32(bad)
+				tensor.Data[float32](in[where])[25] = float32(bad)
 				w, g := reference(t, matmul.Op{}, in...), multiply(t, b.engine, matmul.Op{}, in...)
 				want, got := w.Floats(), g.Floats()
 				for i, v := range want {
@@ -257,7 +257,7 @@ func TestNaNAndInfinityPropagate(t *testing.T) {
 				}
 			}
 			img := floats(rng, 1, 1, 4, 4)
-			tensor.Data[float32](&img)[5] = float32(bad)
+			tensor.Data[float32](img)[5] = float32(bad)
 			op := conv.Conv{}
 			p, frame := part(t, op, img, floats(rng, 2, 1, 2, 2))
 			prog, err := b.Compile(context.Background(), p)

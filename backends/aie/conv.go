@@ -139,7 +139,7 @@ func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	size := g.C * g.H * g.W
 	p := &k.pixels
 	p.typ, p.m, p.k = k.w.typ, g.N, size
-	k.quant.src, k.quant.stride, k.quant.split = tensor.Data[float32](&x), 1, false
+	k.quant.src, k.quant.stride, k.quant.split = tensor.Data[float32](x), 1, false
 	k.quant.rows = grow(k.quant.rows, g.N)[:0]
 	for i := range g.N {
 		k.quant.rows = append(k.quant.rows, i*size)
@@ -186,7 +186,7 @@ func (k *convKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	return tensor.Copy(&to, &from)
+	return tensor.Copy(to, from)
 }
 
 // rowsOf views an output image with its channels last, as the rows of the product have them.

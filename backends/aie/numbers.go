@@ -81,14 +81,14 @@ func (e *Engine) newWeights(s matmul.Spec, t tensor.Tensor) (*weights, error) {
 	switch {
 	case n*k == 0:
 	case t.DType == tensor.I8:
-		src := tensor.Data[int8](&t)
+		src := tensor.Data[int8](t)
 		for i := range n {
 			for p := range k {
 				w.data[i*k+p] = byte(src[i*rs+p*cs])
 			}
 		}
 	case t.DType == tensor.I16:
-		src, dst := tensor.Data[int16](&t), view[int16](w.data)
+		src, dst := tensor.Data[int16](t), view[int16](w.data)
 		for i := range n {
 			for p := range k {
 				v := src[i*rs+p*cs]
@@ -97,7 +97,7 @@ func (e *Engine) newWeights(s matmul.Spec, t tensor.Tensor) (*weights, error) {
 			}
 		}
 	default:
-		src := tensor.Data[float32](&t)
+		src := tensor.Data[float32](t)
 		if w.typ == core.FP32 {
 			dst := view[float32](w.data)
 			for i := range n {

@@ -65,11 +65,11 @@ func (r *run) load(w *weights, a *tensor.Tensor, m int) {
 	switch a.DType {
 	case tensor.F32:
 		q := &r.quant
-		q.src, q.stride, q.split = tensor.Data[float32](a), stride, !r.e.emulate
+		q.src, q.stride, q.split = tensor.Data[float32](*a), stride, !r.e.emulate
 		q.rows = r.rowStart
 		q.quantize(x, r.e.threads)
 	case tensor.I16:
-		src := tensor.Data[int16](a)
+		src := tensor.Data[int16](*a)
 		x.scale = nil
 		x.i16 = grow(x.i16, m*w.k)
 		for i, at := range r.rowStart {
@@ -84,7 +84,7 @@ func (r *run) load(w *weights, a *tensor.Tensor, m int) {
 			digits(x.hi, x.lo, x.i16)
 		}
 	case tensor.I8:
-		src := tensor.Data[int8](a)
+		src := tensor.Data[int8](*a)
 		x.scale = nil
 		x.hi = grow(x.hi, m*w.k)
 		for i, at := range r.rowStart {
@@ -366,7 +366,7 @@ func (r *run) store(w *weights, c *tensor.Tensor, first, m int) error {
 		res := r.args.Residual
 		if res.DType != tensor.F32 {
 			wide := tensor.New(tensor.F32, res.Shape()...)
-			if err := tensor.Copy(&wide, &res); err != nil {
+			if err := tensor.Copy(wide, res); err != nil {
 				return err
 			}
 			r.args.Residual, res = wide, wide
@@ -421,7 +421,7 @@ func (j *finishJob) Do(worker, job int) {
 			j.odd(line, i, isNaN(scale))
 		}
 		j.epilogue(line, i)
-		dst := tensor.Data[float32](j.c)[j.rowC[i]:]
+		dst := tensor.Data[float32](*j.c)[j.rowC[i]:]
 		if step := j.c.Strides[j.c.Rank-1]; step == 1 || n == 1 {
 			copy(dst[:n], line)
 		} else {
@@ -494,7 +494,7 @@ func (j *finishJob) epilogue(line []float32, i int) {
 
 func (j *finishJob) residual(line []float32, i int) {
 	res := &j.r.args.Residual
-	src := tensor.Data[float32](res)[j.rowRes[j.first+i]:]
+	src := tensor.Data[float32](*res)[j.rowRes[j.first+i]:]
 	for q := range line {
 		line[q] += src[q*j.resStep]
 	}
@@ -516,7 +516,7 @@ func (j *finishJob) integers(i int) {
 			}
 			res := 0.0
 			if e.Residual != matmul.NoResidual {
-				res = float64(tensor.Data[float32](&args.Residual)[j.rowRes[j.first+i]+q*j.resStep])
+				res = float64(tensor.Data[float32](args.Residual)[j.rowRes[j.first+i]+q*j.resStep])
 			}
 			x := e.Apply(float64(v), pick(e.RowScale, args.RowScale, j.first+i), pick(e.ColScale, args.ColScale, q), pick(e.Bias, args.Bias, q), res)
 			if j.r.spec.C != tensor.I32 && (e.OutScale != 0 || e.OutZero != 0 || e.RowScale || e.ColScale) {
@@ -532,11 +532,11 @@ func (j *finishJob) integers(i int) {
 		}
 		switch o := at + q*step; j.r.spec.C {
 		case tensor.I32, tensor.U32:
-			tensor.Data[int32](j.c)[o] = v
+			tensor.Data[int32](*j.c)[o] = v
 		case tensor.I16, tensor.U16:
-			tensor.Data[int16](j.c)[o] = int16(v)
+			tensor.Data[int16](*j.c)[o] = int16(v)
 		default:
-			tensor.Data[int8](j.c)[o] = int8(v)
+			tensor.Data[int8](*j.c)[o] = int8(v)
 		}
 	}
 }

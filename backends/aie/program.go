@@ -162,7 +162,7 @@ func (k *matmulKernel) run(ctx context.Context, frame []tensor.Tensor) error {
 // floatsOf returns a vector as float32 in one piece: its own memory where possible, else a copy in buf.
 func floatsOf(buf []float32, t *tensor.Tensor) []float32 {
 	if t.DType == tensor.F32 && t.IsContiguous() {
-		return tensor.Data[float32](t)
+		return tensor.Data[float32](*t)
 	}
 	buf = grow(buf, t.Elems())
 	for i, v := range t.Floats() {

@@ -39,7 +39,7 @@ func floats(f func(r *rand.Rand, i int) float64) fill {
 		if err != nil {
 			panic(err)
 		}
-		if err := tensor.Copy(t, &q); err != nil {
+		if err := tensor.Copy(*t, q); err != nil {
 			panic(err)
 		}
 	}

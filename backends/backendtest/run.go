@@ -341,7 +341,7 @@ func fillFrom(p *placed, data *tensor.Tensor) error {
 			dst.Dims[d], src.Dims[d] = 1, 1
 		}
 	}
-	return tensor.Copy(&dst, &src)
+	return tensor.Copy(dst, src)
 }
 
 // again returns the reference for a variant that repeats a dimension of an input, else what there is.

@@ -34,7 +34,7 @@ type unknown struct{}
 
 func (unknown) Name() string                                  { return "unknown_to_all" }
 func (unknown) Infer(in []tensor.Spec) ([]tensor.Spec, error) { return in[:1], nil }
-func (unknown) Reference(out, in []tensor.Tensor) error       { return tensor.Copy(&out[0], &in[0]) }
+func (unknown) Reference(out, in []tensor.Tensor) error       { return tensor.Copy(out[0], in[0]) }
 
 // testRefusal asks for what is wrong: the answer is no with a reason, or for an operation that the backend may run by its reference, yes.
 func (s *suite) testRefusal() {

@@ -41,7 +41,7 @@ func unfused(t testing.TB, b *Backend, q, k, v, mask tensor.Tensor) (p *program,
 
 func causalMask(n int) tensor.Tensor {
 	mask := tensor.New(tensor.F32, n, n)
-	v := tensor.Data[float32](&mask)
+	v := tensor.Data[float32](mask)
 	for i := range n {
 		for j := i + 1; j < n; j++ {
 			v[i*n+j] = float32(math.Inf(-1))
@@ -81,7 +81,7 @@ func TestFusedAttention(t *testing.T) {
 	require.NoError(t, three.Run(ctx, frame, 0, 3))
 	fused, f := one(t, b, attention.SDPA{Causal: true}, nil, q, k, v)
 	require.NoError(t, fused.Run(ctx, f, 0, 1))
-	got, want := tensor.Data[float32](&f[3]), tensor.Data[float32](&frame[6])
+	got, want := tensor.Data[float32](f[3]), tensor.Data[float32](frame[6])
 	for i := range got {
 		require.InDelta(t, want[i], got[i], 2e-5)
 	}
@@ -97,7 +97,7 @@ func TestAttentionStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	require.ErrorIs(t, p.Run(ctx, f, 0, 1), context.Canceled)
-	out := tensor.Data[float32](&f[3])
+	out := tensor.Data[float32](f[3])
 	require.Equal(t, float32(0), out[len(out)-1], "whole it takes over a second")
 }
 
@@ -159,10 +159,10 @@ func TestAttentionOfHalves(t *testing.T) {
 				if c.op.Causal {
 					positions = tensor.New(tensor.I32, c.m)
 					for i := range c.m {
-						tensor.Data[int32](&positions)[i] = int32(c.filled - c.m + i)
+						tensor.Data[int32](positions)[i] = int32(c.filled - c.m + i)
 					}
 				}
-				for _, x := range [][]float32{tensor.Data[float32](&k), tensor.Data[float32](&v)} { // rows that no token has reached hold anything
+				for _, x := range [][]float32{tensor.Data[float32](k), tensor.Data[float32](v)} { // rows that no token has reached hold anything
 					for i := range x {
 						if i/c.d%c.n >= c.filled {
 							x[i] = float32(math.NaN())
@@ -177,14 +177,14 @@ func TestAttentionOfHalves(t *testing.T) {
 				for i := range narrow {
 					wide := []*tensor.Tensor{&k, &v}[i]
 					x := tensor.New(types[i], wide.Shape()...)
-					require.NoError(t, tensor.Copy(&x, wide))
-					require.NoError(t, tensor.Copy(wide, &x))
+					require.NoError(t, tensor.Copy(x, *wide))
+					require.NoError(t, tensor.Copy(*wide, x))
 					narrow[i] = x
 				}
 				run := func(q, k, v, positions tensor.Tensor) []float32 {
 					p, f := one(t, b, c.op, nil, q, k, v, tensor.Tensor{}, positions)
 					require.NoError(t, p.Run(context.Background(), f, 0, 1))
-					return tensor.Data[float32](&f[len(f)-1])
+					return tensor.Data[float32](f[len(f)-1])
 				}
 				got := run(q, narrow[0], narrow[1], positions)
 				require.Equal(t, run(q, k, v, positions), got)
@@ -194,9 +194,9 @@ func TestAttentionOfHalves(t *testing.T) {
 				for i := 0; i < c.m; i += 1 + c.m/5 {
 					row, pos := tensor.New(tensor.F32, c.h, 1, c.d), tensor.New(tensor.I32, 1)
 					for h := range c.h {
-						copy(tensor.Data[float32](&row)[h*c.d:][:c.d], tensor.Data[float32](&q)[(h*c.m+i)*c.d:][:c.d])
+						copy(tensor.Data[float32](row)[h*c.d:][:c.d], tensor.Data[float32](q)[(h*c.m+i)*c.d:][:c.d])
 					}
-					tensor.Data[int32](&pos)[0] = int32(c.filled - c.m + i)
+					tensor.Data[int32](pos)[0] = int32(c.filled - c.m + i)
 					alone := run(row, narrow[0], narrow[1], pos)
 					for h := range c.h {
 						for l := range c.d {

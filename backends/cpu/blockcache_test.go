@@ -24,7 +24,7 @@ func permuted(t testing.TB, x tensor.Tensor, order ...int) tensor.Tensor {
 func TestSetRowsQuantizes(t *testing.T) {
 	half := tensor.New(tensor.F16, 70, 64)
 	n := normal(70, 64)
-	require.NoError(t, tensor.Copy(&half, &n))
+	require.NoError(t, tensor.Copy(half, n))
 	descending := make([]int32, 70)
 	for i := range descending {
 		descending[i] = int32(99 - i/2)
@@ -63,7 +63,7 @@ func TestSetRowsQuantizes(t *testing.T) {
 		}
 	}
 	bad := normal(70, 64)
-	tensor.Data[float32](&bad)[64*13+40] = float32(math.NaN())
+	tensor.Data[float32](bad)[64*13+40] = float32(math.NaN())
 	p, frame := one(t, newBackend(2, cpuinfo.Get().ISA), shape.SetRows{}, nil, tensor.New(tensor.Q8_0, 100, 64), bad, count(70))
 	var block *quant.BlockError
 	err := p.Run(context.Background(), frame, 0, 1)
@@ -94,7 +94,7 @@ func TestAttentionOverBlocks(t *testing.T) {
 				run := func() { require.NoError(t, p.Run(context.Background(), frame, 0, 1)) }
 				run()
 				require.Zero(t, testing.AllocsPerRun(3, run))
-				return tensor.Data[float32](&frame[3])
+				return tensor.Data[float32](frame[3])
 			}
 			require.Equal(t, run(kp, vp), run(k, v), "%v %+v", isa, c)
 			require.Equal(t, run(kp, vp), run(k, vp))
@@ -109,7 +109,7 @@ func TestAttentionOverBlocks(t *testing.T) {
 			want := tensor.New(tensor.F32, c.heads, c.m, c.dv)
 			require.NoError(t, op.Reference([]tensor.Tensor{want}, []tensor.Tensor{q, k, v}))
 			got := run(k, v)
-			for i, x := range tensor.Data[float32](&want) {
+			for i, x := range tensor.Data[float32](want) {
 				require.InDelta(t, x, got[i], 2e-5)
 			}
 		}

@@ -185,9 +185,9 @@ func (k *intConvKernel) finish(e *env, y tensor.DType) {
 // rawBytes returns the memory of a contiguous tensor of bytes.
 func rawBytes(t *tensor.Tensor) []byte {
 	if t.DType == tensor.U8 {
-		return tensor.Data[uint8](t)
+		return tensor.Data[uint8](*t)
 	}
-	v := tensor.Data[int8](t)
+	v := tensor.Data[int8](*t)
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
 
@@ -217,12 +217,12 @@ func (k *intConvKernel) run(e *env, frame []tensor.Tensor) error {
 	}
 	switch {
 	case y.DType == tensor.F32:
-		a.Y = tensor.Data[float32](&y)
+		a.Y = tensor.Data[float32](y)
 	case a.Raw:
-		v := tensor.Data[int32](&y)
+		v := tensor.Data[int32](y)
 		a.Y = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 	case y.DType == tensor.I32:
-		k.ints = tensor.Data[int32](&y)
+		k.ints = tensor.Data[int32](y)
 	default:
 		k.to = rawBytes(&y)
 		if k.spec.Type == engine.Int8 {
@@ -240,7 +240,7 @@ func (k *intConvKernel) run(e *env, frame []tensor.Tensor) error {
 	a.Residual = nil
 	if k.residual >= 0 {
 		r := k.r.read(e, l, &frame[k.in[k.residual]])
-		k.res = tensor.Data[float32](&r)
+		k.res = tensor.Data[float32](r)
 		if k.op.Epilogue.Residual == matmul.ResidualBefore && k.spec.Type == engine.Int8 {
 			a.Residual = k.res
 		}

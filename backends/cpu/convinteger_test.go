@@ -49,8 +49,8 @@ func TestIntegerConvKernels(t *testing.T) {
 							if yd != tensor.I32 {
 								op.Epilogue = matmul.Epilogue{ColScale: true, Bias: n%2 == 0, Act: acts[n%len(acts)]}
 								scales := randomTensor(rng, tensor.F32, 6)
-								for i, v := range tensor.Data[float32](&scales) {
-									tensor.Data[float32](&scales)[i] = v*v*1e-3 + 1e-4
+								for i, v := range tensor.Data[float32](scales) {
+									tensor.Data[float32](scales)[i] = v*v*1e-3 + 1e-4
 								}
 								in = append(in, scales)
 								if op.Epilogue.Bias {

@@ -229,13 +229,13 @@ func (k *convKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.Node
 // f32Of returns the elements as a row of float32.
 func f32Of(t tensor.Tensor) []float32 {
 	if t.DType == tensor.F32 && t.IsContiguous() {
-		return tensor.Data[float32](&t)
+		return tensor.Data[float32](t)
 	}
 	dst := tensor.New(tensor.F32, t.Shape()...)
-	if err := tensor.Copy(&dst, &t); err != nil {
+	if err := tensor.Copy(dst, t); err != nil {
 		panic(err)
 	}
-	return tensor.Data[float32](&dst)
+	return tensor.Data[float32](dst)
 }
 
 // convAct returns the activation that the engine applies in registers, and what is left to do by pixel.
@@ -297,23 +297,23 @@ func (k *convKernel) operands(e *env, frame []tensor.Tensor) *engine.Args {
 	a.X, a.X16, a.Y, a.Load, a.Store = nil, nil, nil, nil, nil
 	switch {
 	case x.DType == tensor.F32:
-		a.X = tensor.Data[float32](&x)
+		a.X = tensor.Data[float32](x)
 	case k.spec.Type == engine.BF16:
-		a.X16 = tensor.Data[uint16](&x)
+		a.X16 = tensor.Data[uint16](x)
 	default:
-		k.half.x, k.half.f = tensor.Data[uint16](&x), x.DType == tensor.F16
+		k.half.x, k.half.f = tensor.Data[uint16](x), x.DType == tensor.F16
 		a.Load = k.half.load
 	}
 	if y.DType == tensor.F32 {
-		a.Y = tensor.Data[float32](&y)
+		a.Y = tensor.Data[float32](y)
 	} else {
-		k.half.y, k.half.g = tensor.Data[uint16](&y), y.DType == tensor.F16
+		k.half.y, k.half.g = tensor.Data[uint16](y), y.DType == tensor.F16
 		a.Store = k.half.store
 	}
 	a.Residual = nil
 	if k.residual >= 0 {
 		r := k.r.read(e, k.layout, &frame[k.in[k.residual]])
-		k.res = tensor.Data[float32](&r)
+		k.res = tensor.Data[float32](r)
 		if k.e.Residual == matmul.ResidualBefore && !k.spec.Depthwise() {
 			a.Residual = k.res
 		}
@@ -322,7 +322,7 @@ func (k *convKernel) operands(e *env, frame []tensor.Tensor) *engine.Args {
 	if k.bias >= 0 {
 		t := &frame[k.in[k.bias]]
 		if t.DType == tensor.F32 && t.IsContiguous() {
-			a.Bias = tensor.Data[float32](t)
+			a.Bias = tensor.Data[float32](*t)
 		} else {
 			a.Bias = f32Of(*t)
 		}
@@ -360,7 +360,7 @@ func feed(part *ops.Part, first, second kernel) (*convKernel, int64) {
 // runFed runs the convolution together with the one that feeds it; false says that it cannot, because tensors that a program has bound share
 // memory.
 func (k *convKernel) runFed(e *env, frame []tensor.Tensor) bool {
-	if frame[k.out].Overlaps(&frame[k.feeder.in[0]]) {
+	if frame[k.out].Overlaps(frame[k.feeder.in[0]]) {
 		return false
 	}
 	k.fed.Run(k.feeder.operands(e, frame), k.operands(e, frame))
@@ -433,9 +433,9 @@ func (k *poolKernel) run(e *env, frame []tensor.Tensor) error {
 	case byteImage(x.DType):
 		k.bytes, k.to = rawBytes(&x), rawBytes(&y)
 	case x.DType == tensor.F32:
-		a.X, a.Y = tensor.Data[float32](&x), tensor.Data[float32](&y)
+		a.X, a.Y = tensor.Data[float32](x), tensor.Data[float32](y)
 	default:
-		k.half.x, k.half.y, k.half.f, k.half.g = tensor.Data[uint16](&x), tensor.Data[uint16](&y), x.DType == tensor.F16, x.DType == tensor.F16
+		k.half.x, k.half.y, k.half.f, k.half.g = tensor.Data[uint16](x), tensor.Data[uint16](y), x.DType == tensor.F16, x.DType == tensor.F16
 		a.Load, a.Store = k.half.load, k.half.store
 	}
 	k.pool.Run(a)

@@ -230,7 +230,7 @@ func (k *viewKernel) run(e *env, frame []tensor.Tensor) error {
 		return nil
 	}
 	view, err := viewer.View(*in)
-	var needs *tensor.ErrNeedsCopy
+	var needs *tensor.NeedsCopyError
 	if errors.As(err, &needs) {
 		k.fallback.op = k.op
 		return k.fallback.run(e, frame)

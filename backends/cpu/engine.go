@@ -260,7 +260,7 @@ func operandsOf(op matmul.Op, in []tensor.Tensor, args *matmul.Args) {
 		if !t.IsContiguous() {
 			t = t.Clone()
 		}
-		return tensor.Data[float32](&t)
+		return tensor.Data[float32](t)
 	}
 	args.RowScale, args.ColScale, args.Bias = vector(rowScale), vector(colScale), vector(bias)
 	if residual >= 0 {

@@ -240,7 +240,7 @@ func TestLongProductStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(5*time.Millisecond, cancel)
 	require.ErrorIs(t, p.Run(ctx, nil, &args, new(matmul.Workspace)), context.Canceled)
-	c := tensor.Data[float32](&args.C)
+	c := tensor.Data[float32](args.C)
 	require.Equal(t, float32(0), c[len(c)-1], "whole it takes over two seconds")
 }
 
@@ -250,7 +250,7 @@ func TestEpiloguesOfLongProducts(t *testing.T) {
 	a, b, rs, res := normal(700, 40), normal(40, 30), normal(700), normal(700, 30)
 	op := matmul.Op{Epilogue: matmul.Epilogue{RowScale: true, Residual: matmul.ResidualAfter, Act: ops.Act{Kind: ops.Tanh}}}
 	whole := runProduct(t, e, op, nil, a, b, rs, res)
-	r := &run{e: e, done: make(chan struct{}), args: &matmul.Args{RowScale: tensor.Data[float32](&rs)}}
+	r := &run{e: e, done: make(chan struct{}), args: &matmul.Args{RowScale: tensor.Data[float32](rs)}}
 	spec, sh := op.Problem([]tensor.Spec{a.Spec, b.Spec, rs.Spec, res.Spec}, whole.Spec)
 	p, err := e.Plan(spec, sh)
 	require.NoError(t, err)

@@ -45,8 +45,8 @@ func TestFeed(t *testing.T) {
 		}
 		p, err := newBackend(2, isa).Compile(ctx, part)
 		require.NoError(t, err)
-		clear(tensor.Data[float32](&between))
-		clear(tensor.Data[float32](&y))
+		clear(tensor.Data[float32](between))
+		clear(tensor.Data[float32](y))
 		require.NoError(t, p.Run(ctx, frame, 0, 2))
 		require.Zero(t, slices.Max(between.Floats()), "written")
 		fed := y.Floats()
@@ -57,8 +57,8 @@ func TestFeed(t *testing.T) {
 		// Results over the image.
 		shared := append([]tensor.Tensor{}, frame...)
 		shared[0] = tensor.New(tensor.F32, 2, 9, 11, c)
-		require.NoError(t, tensor.Copy(&shared[0], &x))
-		shared[6] = tensor.Of(tensor.Data[float32](&shared[0])[:y.Elems()], 2, 9, 11, m)
+		require.NoError(t, tensor.Copy(shared[0], x))
+		shared[6] = tensor.Of(tensor.Data[float32](shared[0])[:y.Elems()], 2, 9, 11, m)
 		require.NoError(t, p.Run(ctx, shared, 0, 2))
 		require.Equal(t, y.Floats(), shared[6].Floats())
 		require.NoError(t, p.Close())

@@ -20,7 +20,7 @@ type rowWorker struct {
 // finishInts applies the epilogue to rows of int32 sums and stores them as C's type.
 func (r *run) finishInts(final *tensor.Tensor) {
 	n := r.p.spec.N
-	sums := tensor.Data[int32](&r.c) // contiguous
+	sums := tensor.Data[int32](r.c) // contiguous
 	w := r.rowWorkers(1)
 	none := &tensor.Tensor{}
 	residual := none

@@ -46,7 +46,7 @@ func lateWeight(t testing.TB, e *Engine, d tensor.DType, n, k int) (late *packed
 		b = blocksOf(t, d, n, k)
 	} else if d != tensor.F32 {
 		x := tensor.New(d, n, k)
-		require.NoError(t, tensor.Copy(&x, &b))
+		require.NoError(t, tensor.Copy(x, b))
 		b = x
 	}
 	s = matmul.Spec{N: n, K: k, A: tensor.F32, B: d, BLayout: matmul.ColMajor}

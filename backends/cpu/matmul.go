@@ -89,13 +89,13 @@ func (k *matmulKernel) vector(slot int, frame []tensor.Tensor, i int) []float32 
 	}
 	t := &frame[k.in[i]]
 	if t.IsContiguous() {
-		return tensor.Data[float32](t)
+		return tensor.Data[float32](*t)
 	}
 	if k.vectors[slot] == nil {
 		k.vectors[slot] = make([]float32, t.Elems())
 	}
 	dst := tensor.Of(k.vectors[slot], t.Shape()...)
-	if err := tensor.Copy(&dst, t); err != nil {
+	if err := tensor.Copy(dst, *t); err != nil {
 		panic(err)
 	}
 	return k.vectors[slot]

@@ -43,7 +43,7 @@ func TestFormsOfWeights(t *testing.T) {
 				b = blocksOf(t, d, dims...)
 			} else if d != tensor.F32 {
 				x := tensor.New(d, dims...)
-				require.NoError(t, tensor.Copy(&x, &b))
+				require.NoError(t, tensor.Copy(x, b))
 				b = x
 			}
 			s := matmul.Spec{N: 40, K: 256, A: tensor.F32, B: d, BLayout: matmul.ColMajor}

@@ -126,7 +126,7 @@ func (k *resizeKernel) bind(_ context.Context, e *env, _ *ops.Part, n *ops.Node)
 
 func (k *resizeKernel) run(e *env, frame []tensor.Tensor) error {
 	x, y := k.rowMajor.input(e, frame[k.in]), k.rowMajor.output(frame[k.out])
-	k.src, k.dst = tensor.Data[float32](&x), tensor.Data[float32](&y)
+	k.src, k.dst = tensor.Data[float32](x), tensor.Data[float32](y)
 	var n int
 	k.size, n = jobs(k.outer*k.oh, max(1, grainExp/max(k.ow*k.inner, 1)))
 	for w := par.Workers(e.threads, n); len(k.rows) < w; {

@@ -229,7 +229,7 @@ func TestCopyTransposes(t *testing.T) {
 				got := tensor.New(tensor.F32, view.Shape()...)
 				var c copier
 				c.copy(e, &got, &view)
-				require.Equal(t, tensor.Data[float32](&want), tensor.Data[float32](&got), "%v %v", x.Spec, order)
+				require.Equal(t, tensor.Data[float32](want), tensor.Data[float32](got), "%v %v", x.Spec, order)
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func one(t testing.TB, b *Backend, op ops.Op, constants []int, in ...tensor.Tens
 func normal(dims ...int) tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, uint64(len(dims))))
 	t := tensor.New(tensor.F32, dims...)
-	for i, d := 0, tensor.Data[float32](&t); i < len(d); i++ {
+	for i, d := 0, tensor.Data[float32](t); i < len(d); i++ {
 		d[i] = float32(r.NormFloat64())
 	}
 	return t
@@ -96,7 +96,7 @@ func normal(dims ...int) tensor.Tensor {
 
 func count(n int) tensor.Tensor {
 	t := tensor.New(tensor.I32, n)
-	for i, d := 0, tensor.Data[int32](&t); i < n; i++ {
+	for i, d := 0, tensor.Data[int32](t); i < n; i++ {
 		d[i] = int32(i)
 	}
 	return t

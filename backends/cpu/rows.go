@@ -431,7 +431,7 @@ func (k *channelsKernel) vector(frame []tensor.Tensor, i int) ([]float32, bool) 
 	if !t.IsContiguous() {
 		return nil, false
 	}
-	return tensor.Data[float32](t), true
+	return tensor.Data[float32](*t), true
 }
 
 func (k *channelsKernel) run(e *env, frame []tensor.Tensor) error {
@@ -446,7 +446,7 @@ func (k *channelsKernel) run(e *env, frame []tensor.Tensor) error {
 	if !ok || in.Elems() == 0 {
 		return k.referenceKernel.run(e, frame)
 	}
-	k.x, k.y = tensor.Data[float32](in), tensor.Data[float32](out)
+	k.x, k.y = tensor.Data[float32](*in), tensor.Data[float32](*out)
 	n := k.batch * k.c
 	if k.groups > 0 {
 		n = k.batch * k.groups

@@ -159,7 +159,7 @@ func (v *convolution) bind(ctx context.Context, b *Backend, part *ops.Part, node
 		if err != nil {
 			return nil, err
 		}
-		if err := tensor.Copy(&flat, &f); err != nil {
+		if err := tensor.Copy(flat, f); err != nil {
 			return nil, err
 		}
 		if flat, err = flat.Reshape(v.spec.N, v.spec.K); err != nil {
@@ -182,7 +182,7 @@ func (v *convolution) run(ctx context.Context, frame []tensor.Tensor) error {
 	if !x.IsContiguous() {
 		x = x.Clone()
 	}
-	v.src = tensor.Data[float32](&x)
+	v.src = tensor.Data[float32](x)
 	defer func() { v.src = nil }()
 	// Strides of a contiguous image in elements.
 	n := int(x.Rank) - 2
@@ -237,7 +237,7 @@ func (v *convolution) run(ctx context.Context, frame []tensor.Tensor) error {
 			if err != nil {
 				return err
 			}
-			if err := tensor.Copy(&part, &shaped); err != nil {
+			if err := tensor.Copy(part, shaped); err != nil {
 				return err
 			}
 		}

@@ -111,16 +111,16 @@ func (p *packed) store(size int, f func(out []byte, j int)) {
 // wideRows returns a matrix as dense float32.
 func wideRows(b tensor.Tensor) ([]float32, error) {
 	if b.DType == tensor.F32 && b.IsContiguous() {
-		return tensor.Data[float32](&b), nil
+		return tensor.Data[float32](b), nil
 	}
 	dst, err := tensor.NewChecked(tensor.F32, b.Dims[0], b.Dims[1])
 	if err != nil {
 		return nil, err
 	}
-	if err := tensor.Copy(&dst, &b); err != nil {
+	if err := tensor.Copy(dst, b); err != nil {
 		return nil, err
 	}
-	return tensor.Data[float32](&dst), nil
+	return tensor.Data[float32](dst), nil
 }
 
 // convertBFP makes bfp16 blocks along K, [N][K/8][9] with K padded to whole groups.

@@ -20,7 +20,7 @@ import (
 
 func floats(rng *rand.Rand, dims ...int) tensor.Tensor {
 	t := tensor.New(tensor.F32, dims...)
-	for i, v := 0, tensor.Data[float32](&t); i < len(v); i++ {
+	for i, v := 0, tensor.Data[float32](t); i < len(v); i++ {
 		v[i] = float32(rng.NormFloat64())
 	}
 	return t
@@ -42,7 +42,7 @@ func TestEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const m, n, k = 70, 90, 130
 	a, w, residual := floats(rng, m, k), floats(rng, n, k), floats(rng, m, n)
-	vec := func(n int) []float32 { v := floats(rng, n); return tensor.Data[float32](&v) }
+	vec := func(n int) []float32 { v := floats(rng, n); return tensor.Data[float32](v) }
 	rowScale, colScale, bias := vec(m), vec(n), vec(n)
 	for _, dev := range device.All() {
 		for _, precision := range []Precision{BF16, Int8, BFP16} {
@@ -149,7 +149,7 @@ func TestEmpty(t *testing.T) {
 			m, n, k := size[0], size[1], size[2]
 			s := matmul.Spec{N: n, K: k, A: tensor.BF16, B: tensor.BF16, C: tensor.F32, BLayout: matmul.ColMajor, Epilogue: matmul.Epilogue{Bias: true}}
 			c := tensor.New(tensor.F32, m, n)
-			for i, v := 0, tensor.Data[float32](&c); i < len(v); i++ {
+			for i, v := 0, tensor.Data[float32](c); i < len(v); i++ {
 				v[i] = 9
 			}
 			bias := make([]float32, n)
@@ -179,7 +179,7 @@ func TestExtremeValues(t *testing.T) {
 				for _, exp := range exps {
 					p := randomProblem(rng, s, 9, 20, 70, rounding)
 					for _, t := range []*tensor.Tensor{&p.a, &p.b} {
-						for i, h := 0, tensor.Data[uint16](t); i < len(h); i++ {
+						for i, h := 0, tensor.Data[uint16](*t); i < len(h); i++ {
 							v := float64(tensor.BF16ToF32(h[i]))
 							switch {
 							case exp < 1000:

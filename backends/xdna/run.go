@@ -143,7 +143,7 @@ func (p *mmPlan) product(ctx context.Context, w matmul.Packed, args *matmul.Args
 		return err
 	}
 	if !inPlace {
-		return tensor.Copy(&args.C, &s.out)
+		return tensor.Copy(args.C, s.out)
 	}
 	return nil
 }

@@ -348,11 +348,11 @@ func (n *product) vector(frame []tensor.Tensor, i int) []float32 {
 	}
 	t := frame[n.in[i]]
 	if t.IsContiguous() && t.DType == tensor.F32 {
-		return tensor.Data[float32](&t)
+		return tensor.Data[float32](t)
 	}
 	dst := tensor.New(tensor.F32, t.Shape()...)
-	if err := tensor.Copy(&dst, &t); err != nil {
+	if err := tensor.Copy(dst, t); err != nil {
 		panic(err) // a vector and its copy have one shape
 	}
-	return tensor.Data[float32](&dst)
+	return tensor.Data[float32](dst)
 }

@@ -342,7 +342,7 @@ func (s *subject) input() (tensor.Tensor, error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	if len(s.dims) == 2 {
 		t := tensor.New(tensor.I32, s.dims...)
-		v := tensor.Data[int32](&t)
+		v := tensor.Data[int32](t)
 		for i := range v {
 			v[i] = rng.Int32N(257)
 		}
@@ -350,7 +350,7 @@ func (s *subject) input() (tensor.Tensor, error) {
 	}
 	t := tensor.New(tensor.F32, s.dims...)
 	if len(s.dims) == 5 {
-		v := tensor.Data[float32](&t)
+		v := tensor.Data[float32](t)
 		for i := range v {
 			v[i] = float32(rng.NormFloat64())
 		}
@@ -405,9 +405,9 @@ func openORT(s subject, in tensor.Tensor, threads int) (*peer, error) {
 		shape = append(shape, int64(d))
 	}
 	if in.DType == tensor.I32 {
-		p.in, err = ort.NewTensor(shape, tensor.Data[int32](&in))
+		p.in, err = ort.NewTensor(shape, tensor.Data[int32](in))
 	} else {
-		p.in, err = ort.NewTensor(shape, tensor.Data[float32](&in))
+		p.in, err = ort.NewTensor(shape, tensor.Data[float32](in))
 	}
 	return p, err
 }

@@ -87,7 +87,7 @@ func (q *quantizing) conv(x, name string, scale float32, in, out, k, stride int,
 		bias[i] = 0.01 * (1 + 0.1*q.rng.Float32())
 	}
 	// Integers of the scale of the sums.
-	scales := tensor.Data[float32](&q.g.Inits[len(q.g.Inits)-2].Data)
+	scales := tensor.Data[float32](q.g.Inits[len(q.g.Inits)-2].Data)
 	ints, sums := make([]int32, out), make([]float32, out)
 	for i := range ints {
 		sums[i] = scales[i] * scale

@@ -29,8 +29,8 @@ func newNetwork(name string, classes int, dims ...int) *network {
 
 func (n *network) weight(name string, std float64, dims ...int) string {
 	t := tensor.New(tensor.F32, dims...)
-	for i := range tensor.Data[float32](&t) {
-		tensor.Data[float32](&t)[i] = float32(n.rng.NormFloat64() * std)
+	for i := range tensor.Data[float32](t) {
+		tensor.Data[float32](t)[i] = float32(n.rng.NormFloat64() * std)
 	}
 	n.g.Inits = append(n.g.Inits, onnx.NewTensor(name, t))
 	return name

@@ -135,7 +135,7 @@ func run(path string, in tensor.Tensor) ([]output, error) {
 	for _, d := range in.Shape() {
 		shape = append(shape, int64(d))
 	}
-	x, err := ort.NewTensor(shape, tensor.Data[float32](&in))
+	x, err := ort.NewTensor(shape, tensor.Data[float32](in))
 	if err != nil {
 		return nil, err
 	}

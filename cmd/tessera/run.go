@@ -237,7 +237,7 @@ func readNPY(path string) (tensor.Tensor, error) {
 func writeNPY(path string, t tensor.Tensor) error {
 	if t.DType == tensor.BF16 { // NumPy has none
 		wide := tensor.New(tensor.F32, t.Shape()...)
-		if err := tensor.Copy(&wide, &t); err != nil {
+		if err := tensor.Copy(wide, t); err != nil {
 			return err
 		}
 		t = wide

@@ -101,8 +101,8 @@ func TestConvolutionsOnAccelerators(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	random := func(name string, scale float32, dims ...int) *onnx.Tensor {
 		x := tensor.New(tensor.F32, dims...)
-		for i := range tensor.Data[float32](&x) {
-			tensor.Data[float32](&x)[i] = scale * float32(r.NormFloat64())
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = scale * float32(r.NormFloat64())
 		}
 		return onnx.NewTensor(name, x)
 	}

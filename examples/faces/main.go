@@ -121,9 +121,9 @@ func (d *detector) find(ctx context.Context, img stdimage.Image) ([]face, error)
 			return nil, fmt.Errorf("output %q is %v", v.Name, t.Spec)
 		}
 		if i < 2 {
-			scores = append(scores, tensor.Data[float32](&t)...)
+			scores = append(scores, tensor.Data[float32](t)...)
 		} else {
-			boxes = append(boxes, tensor.Data[float32](&t)...)
+			boxes = append(boxes, tensor.Data[float32](t)...)
 		}
 	}
 	if len(scores) != len(anchors) || len(boxes) != boxNumbers*len(anchors) {

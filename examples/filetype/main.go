@@ -150,5 +150,5 @@ func (d *detector) scores(features []int32, n int) ([]float32, error) {
 	if t.DType != tensor.F32 || t.Elems() != n*len(d.Labels) {
 		return nil, fmt.Errorf("the model gives %v for %d labels", t.Spec, len(d.Labels))
 	}
-	return tensor.Data[float32](&t), nil
+	return tensor.Data[float32](t), nil
 }

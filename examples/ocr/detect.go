@@ -40,7 +40,7 @@ func (r *reader) detect(ctx context.Context, img stdimage.Image) ([][4]image.Poi
 	if out.Elems() != w*h {
 		return nil, fmt.Errorf("the detector gives %v for %d x %d pixels", out.Spec, w, h)
 	}
-	boxes := textBoxes(tensor.Data[float32](&out), w, h)
+	boxes := textBoxes(tensor.Data[float32](out), w, h)
 	sx, sy := float64(b.Dx())/float64(w), float64(b.Dy())/float64(h)
 	for i := range boxes {
 		for j, p := range boxes[i] {

@@ -46,7 +46,7 @@ func (r *reader) recognize(ctx context.Context, img stdimage.Image, box [4]image
 	if classes != len(r.characters) {
 		return l, fmt.Errorf("the recognizer knows %d characters, the file has %d", classes, len(r.characters))
 	}
-	l.text, l.confidence = decode(tensor.Data[float32](&out), r.characters)
+	l.text, l.confidence = decode(tensor.Data[float32](out), r.characters)
 	return l, nil
 }
 
@@ -65,7 +65,7 @@ func lineTensor(strip stdimage.Image) (tensor.Tensor, error) {
 	if err != nil {
 		return in, err
 	}
-	return in, tensor.Copy(&left, &narrow)
+	return in, tensor.Copy(left, narrow)
 }
 
 // decode reads the most probable class of each step. A class that goes on is one character, and class 0 separates characters

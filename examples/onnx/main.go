@@ -64,7 +64,7 @@ func run(ctx context.Context, path string) error {
 		return err
 	}
 	scores := out["scores"].Tensor // valid until the next run
-	all := tensor.Data[float32](&scores)
+	all := tensor.Data[float32](scores)
 	for i := range scores.Dim(0) {
 		row := all[i*scores.Dim(1) : (i+1)*scores.Dim(1)]
 		best := 0

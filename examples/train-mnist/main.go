@@ -194,7 +194,7 @@ func export(n *net) (*onnx.Model, error) {
 			scale = 1.0 / 255
 		}
 		filter := tensor.New(tensor.F32, m, c, 3, 3) // from [9 C, M]
-		f := tensor.Data[float32](&filter)
+		f := tensor.Data[float32](filter)
 		for tap := range 9 {
 			for ch := range c {
 				for o := range m {
@@ -214,7 +214,7 @@ func export(n *net) (*onnx.Model, error) {
 	}
 	// Features here are [H, W, C], in ONNX [C, H, W].
 	head := tensor.New(tensor.F32, features, classes)
-	h := tensor.Data[float32](&head)
+	h := tensor.Data[float32](head)
 	for px := range 49 {
 		for ch := range 64 {
 			copy(h[(ch*49+px)*classes:][:classes], n.params[6].w[(px*64+ch)*classes:])

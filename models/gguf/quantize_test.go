@@ -33,8 +33,8 @@ func matrices(t *testing.T) *File {
 	r := rand.New(rand.NewPCG(1, 2))
 	random := func(dims ...int) tensor.Tensor {
 		x := tensor.New(tensor.F32, dims...)
-		for i := range tensor.Data[float32](&x) {
-			tensor.Data[float32](&x)[i] = float32(r.NormFloat64())
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = float32(r.NormFloat64())
 		}
 		return x
 	}
@@ -111,7 +111,7 @@ func TestQuantizeErrors(t *testing.T) {
 
 	var w Writer
 	x := tensor.New(tensor.F32, 3, 64)
-	tensor.Data[float32](&x)[2*64+40] = float32(math.Inf(1))
+	tensor.Data[float32](x)[2*64+40] = float32(math.Inf(1))
 	w.AddTensor("a.weight", x)
 	var out bytes.Buffer
 	_, err = w.WriteTo(&out)
@@ -261,7 +261,7 @@ func TestQuantizeErrorOnRealWeights(t *testing.T) {
 			require.NoError(t, err)
 			back, err := quant.Decode(q)
 			require.NoError(t, err)
-			a, b := tensor.Data[float32](&x), tensor.Data[float32](&back)
+			a, b := tensor.Data[float32](x), tensor.Data[float32](back)
 			for j := range a {
 				e := float64(a[j]) - float64(b[j])
 				sum += e * e

@@ -68,7 +68,7 @@ func (f Format) Put(dst tensor.Tensor, img image.Image) error {
 	if c != f.channels() || dst.Elems() != c*h*w {
 		return fmt.Errorf("picture of %v into %v", f.Dims(w, h), dst)
 	}
-	data := tensor.Data[float32](&dst)
+	data := tensor.Data[float32](dst)
 	stepC, stepP := h*w, 1
 	if f.Last {
 		stepC, stepP = 1, c

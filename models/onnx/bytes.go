@@ -93,7 +93,7 @@ func whole(op ops.Ranged, out, in []tensor.Tensor) error {
 	if out[0].IsContiguous() {
 		return nil
 	}
-	return tensor.Copy(&out[0], &y)
+	return tensor.Copy(out[0], y)
 }
 
 // toBytes quantizes f32.
@@ -106,7 +106,7 @@ func (o toBytes) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 func (o toBytes) Reference(out, in []tensor.Tensor) error { return whole(o, out, in) }
 func (o toBytes) Range(out, in []tensor.Tensor, from, to int) {
 	q := o.Y.quantizer()
-	y, x := out[0].Raw()[from:to], tensor.Data[float32](&in[0])[from:to]
+	y, x := out[0].Raw()[from:to], tensor.Data[float32](in[0])[from:to]
 	for i, v := range x {
 		y[i] = q.byte(v)
 	}
@@ -122,7 +122,7 @@ func (o fromBytes) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 func (o fromBytes) Reference(out, in []tensor.Tensor) error { return whole(o, out, in) }
 func (o fromBytes) Range(out, in []tensor.Tensor, from, to int) {
 	t := o.X.table()
-	y, x := tensor.Data[float32](&out[0])[from:to], in[0].Raw()[from:to]
+	y, x := tensor.Data[float32](out[0])[from:to], in[0].Raw()[from:to]
 	for i, v := range x {
 		y[i] = t[v]
 	}
@@ -187,7 +187,7 @@ func (o dynamicBytes) Reference(out, in []tensor.Tensor) error {
 		x = x.Clone()
 	}
 	var lo, hi float32 // 0 is always in the range
-	for _, v := range tensor.Data[float32](&x) {
+	for _, v := range tensor.Data[float32](x) {
 		if v < lo {
 			lo = v
 		}
@@ -196,7 +196,7 @@ func (o dynamicBytes) Reference(out, in []tensor.Tensor) error {
 		}
 	}
 	s := step{Scale: (hi - lo) / 255, Type: tensor.U8}
-	tensor.Data[float32](&out[1])[0] = s.Scale
+	tensor.Data[float32](out[1])[0] = s.Scale
 	if s.Scale == 0 {
 		s.Scale = 1
 	}

@@ -194,7 +194,7 @@ func runCase(bs []backends.Backend, path string, how func(eager string)) error {
 // declared returns a value with its declared type: the files hold bfloat16 as its bits, because NumPy has no such type.
 func declared(v onnx.Value, t *onnx.TypeInfo) onnx.Value {
 	if t != nil && t.Elem == onnx.BFloat16 && v.Tensor.DType == tensor.U16 {
-		v.Tensor = tensor.Bits(tensor.BF16, tensor.Data[uint16](&v.Tensor), v.Tensor.Shape()...)
+		v.Tensor = tensor.Bits(tensor.BF16, tensor.Data[uint16](v.Tensor), v.Tensor.Shape()...)
 	}
 	return v
 }

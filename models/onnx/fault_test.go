@@ -38,8 +38,8 @@ func saveNet(t *testing.T, batch int, external bool) (path, weights string) {
 		dims []int
 	}{{"first", []int{4096}}, {"conv3", []int{64, 16, 3, 3}}, {"conv1", []int{64, 64, 1, 1}}, {"depth", []int{64, 1, 3, 3}}, {"product", []int{64, 96}}, {"folded", []int{80, 96}}} {
 		x := tensor.New(tensor.F32, w.dims...)
-		for i := range tensor.Data[float32](&x) {
-			tensor.Data[float32](&x)[i] = float32(r.NormFloat64()) / 8
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = float32(r.NormFloat64()) / 8
 		}
 		inits = append(inits, NewTensor(w.name, x))
 	}
@@ -84,8 +84,8 @@ func TestFilesCutShort(t *testing.T) {
 	defer b.Close()
 	run := func(s *Session, n int) ([]float64, error) {
 		x := tensor.New(tensor.F32, n, 16, 12, 12)
-		for i := range tensor.Data[float32](&x) {
-			tensor.Data[float32](&x)[i] = float32(i%17) / 17
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = float32(i%17) / 17
 		}
 		out, err := s.Run(ctx, map[string]Value{"x": Of(x)})
 		if err != nil {

@@ -18,7 +18,7 @@ func narrowed(t *testing.T, m *onnx.Model, e onnx.ElemType) {
 	convert := func(c *onnx.Tensor) {
 		if c != nil && c.Elem == onnx.Float {
 			x := tensor.New(e.DType(), c.Data.Shape()...)
-			require.NoError(t, tensor.Copy(&x, &c.Data))
+			require.NoError(t, tensor.Copy(x, c.Data))
 			c.Elem, c.Data = e, x
 		}
 	}
@@ -49,7 +49,7 @@ func TestHalfPrecision(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for y := 5; y < 23; y++ {
 		for x := 12; x < 16; x++ {
-			tensor.Data[float32](&digit)[y*28+x] = 200 + 50*r.Float32()
+			tensor.Data[float32](digit)[y*28+x] = 200 + 50*r.Float32()
 		}
 	}
 	run := func(e onnx.ElemType) tensor.Tensor {
@@ -63,7 +63,7 @@ func TestHalfPrecision(t *testing.T) {
 		require.NoError(t, err)
 		defer s.Close()
 		x := tensor.New(e.DType(), 1, 1, 28, 28)
-		require.NoError(t, tensor.Copy(&x, &digit))
+		require.NoError(t, tensor.Copy(x, digit))
 		out, err := s.Run(context.Background(), map[string]onnx.Value{s.Inputs()[0].Name: onnx.Of(x)})
 		require.NoError(t, err)
 		require.Empty(t, s.Eager())

@@ -16,8 +16,8 @@ func TestLateNodes(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	random := func(name string, dims ...int) *onnx.Tensor {
 		x := tensor.New(tensor.F32, dims...)
-		for i := range tensor.Data[float32](&x) {
-			tensor.Data[float32](&x)[i] = float32(r.NormFloat64())
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = float32(r.NormFloat64())
 		}
 		return onnx.NewTensor(name, x)
 	}

@@ -454,7 +454,7 @@ func (e *eager) emit(c *call, op ops.Op, in []*value, out []tensor.Spec) ([]*val
 	}
 	if viewer, ok := op.(ops.Viewer); ok {
 		view, err := viewer.View(ts[0])
-		var copies *tensor.ErrNeedsCopy
+		var copies *tensor.NeedsCopyError
 		if err == nil {
 			return []*value{knownValue(view)}, nil
 		}

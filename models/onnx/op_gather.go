@@ -84,7 +84,7 @@ func init() {
 			}
 		}
 		c.out(c.apply(x.spec, func(out tensor.Tensor, in []tensor.Tensor) error {
-			if err := tensor.Copy(&out, &in[0]); err != nil {
+			if err := tensor.Copy(out, in[0]); err != nil {
 				return err
 			}
 			for b, n := range lens {
@@ -105,7 +105,7 @@ func init() {
 					if err != nil {
 						return err
 					}
-					if err := tensor.Copy(&d, &s); err != nil {
+					if err := tensor.Copy(d, s); err != nil {
 						return err
 					}
 				}
@@ -291,7 +291,7 @@ func (c *call) scatter(x, idx, updates *value, place func(idx []int64, i int) (i
 		c.fail("updates are %v for %v", updates, x)
 	}
 	return c.apply(x.spec, func(out tensor.Tensor, in []tensor.Tensor) error {
-		if err := tensor.Copy(&out, &in[0]); err != nil {
+		if err := tensor.Copy(out, in[0]); err != nil {
 			return err
 		}
 		dst, src := elementsOf(out), elementsOf(in[2])

@@ -221,15 +221,15 @@ func sliceOp(c *call) {
 // sliceText slices the positions, and picks the strings at them.
 func (c *call) sliceText(x *value, s shape.Slice) *value {
 	pos := tensor.New(tensor.I32, x.spec.Shape()...)
-	for i := range tensor.Data[int32](&pos) {
-		tensor.Data[int32](&pos)[i] = int32(i)
+	for i := range tensor.Data[int32](pos) {
+		tensor.Data[int32](pos)[i] = int32(i)
 	}
 	out, err := s.Infer([]tensor.Spec{pos.Spec})
 	c.check(err)
 	to := tensor.New(tensor.I32, out[0].Shape()...)
 	c.check(s.Reference([]tensor.Tensor{to}, []tensor.Tensor{pos}))
 	var picked []string
-	for _, p := range tensor.Data[int32](&to) {
+	for _, p := range tensor.Data[int32](to) {
 		picked = append(picked, x.text[p])
 	}
 	return textValue(picked, out[0].Shape())

@@ -76,7 +76,7 @@ func init() {
 			dims[axis] = n
 			count := c.alloc(tensor.I64, dims...)
 			for i := range n {
-				tensor.Data[int64](&count)[i] = int64(i)
+				tensor.Data[int64](count)[i] = int64(i)
 			}
 			hot := c.binary(elementwise.Equal, first, knownValue(count))
 			return c.where(hot, c.scalarOf(y.spec.DType, 1), c.scalarOf(y.spec.DType, 0))

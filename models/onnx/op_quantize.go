@@ -178,7 +178,7 @@ func (c *call) fusedMatMul(a, as, az, b, bs, bz, ys, yz, bias *value) *value {
 	if !weights.IsContiguous() {
 		weights = weights.Clone()
 	}
-	for i, w := range tensor.Data[int8](&weights) {
+	for i, w := range tensor.Data[int8](weights) {
 		sums[i%n] += int64(w)
 	}
 	scale, zeroA := c.scalar(as), float64(c.int(az))

@@ -29,7 +29,7 @@ func init() {
 		out := c.alloc(tensor.I64, rank, len(at))
 		for j, pos := range at {
 			for d, p := range pos {
-				tensor.Data[int64](&out)[d*len(at)+j] = p
+				tensor.Data[int64](out)[d*len(at)+j] = p
 			}
 		}
 		c.out(knownValue(out))
@@ -97,7 +97,7 @@ func nonMaxSuppression(c *call) {
 		}
 	}
 	out := c.alloc(tensor.I64, len(picked)/3, 3)
-	copy(tensor.Data[int64](&out), picked)
+	copy(tensor.Data[int64](out), picked)
 	c.out(knownValue(out))
 }
 

@@ -75,7 +75,7 @@ func init() {
 		for i, s := range x.text {
 			parts := splitText(s, sep, most)
 			rows = append(rows, parts)
-			tensor.Data[int64](&counts)[i] = int64(len(parts))
+			tensor.Data[int64](counts)[i] = int64(len(parts))
 			widest = max(widest, len(parts))
 		}
 		c.room(len(rows)*widest, 16)
@@ -181,7 +181,7 @@ func tfidf(c *call) {
 		dims = []int{rows}
 	}
 	out := c.alloc(tensor.F32, append(dims, width)...)
-	res := tensor.Data[float32](&out)
+	res := tensor.Data[float32](out)
 	for r := range rows {
 		row := words[r*cols : (r+1)*cols]
 		for g, gr := range grams {

@@ -230,12 +230,12 @@ func TestAddBytes(t *testing.T) {
 			fa, fb, sum, want := tensor.New(tensor.F32, 3, 700), tensor.New(tensor.F32, 3, 700), tensor.New(tensor.F32, 3, 700), tensor.New(d, 3, 700)
 			require.NoError(t, fromBytes{a}.Reference([]tensor.Tensor{fa}, []tensor.Tensor{ta}))
 			require.NoError(t, fromBytes{b}.Reference([]tensor.Tensor{fb}, []tensor.Tensor{tb}))
-			for i, v := range tensor.Data[float32](&fa) {
-				v += tensor.Data[float32](&fb)[i]
+			for i, v := range tensor.Data[float32](fa) {
+				v += tensor.Data[float32](fb)[i]
 				if relu {
 					v = max(v, 0)
 				}
-				tensor.Data[float32](&sum)[i] = v
+				tensor.Data[float32](sum)[i] = v
 			}
 			require.NoError(t, toBytes{y}.Reference([]tensor.Tensor{want}, []tensor.Tensor{sum}))
 			require.Equal(t, want.Raw(), out.Raw())
@@ -267,7 +267,7 @@ func TestAddBytesOnBackends(t *testing.T) {
 		require.NoError(t, err)
 		a, b := tensor.New(tensor.F32, 3, 17, 700), tensor.New(tensor.F32, 3, 17, 700)
 		for _, x := range []*tensor.Tensor{&a, &b} {
-			v := tensor.Data[float32](x)
+			v := tensor.Data[float32](*x)
 			for j := range v {
 				v[j] = float32(q.rng.NormFloat64() * 3)
 			}
@@ -315,7 +315,7 @@ func TestQDQLeavesAlone(t *testing.T) {
 		"an output between":              func(g *Graph) { g.Outputs = append(g.Outputs, Info("c1", Float)) },
 		"a Relu that cuts nothing off":   func(g *Graph) { g.Init("r1_z").Data = byteScalar(tensor.U8, 3) },
 		"scales along another axis":      func(g *Graph) { g.Nodes[2].Attrs[0].I = 1 },
-		"a bias with a zero point":       func(g *Graph) { z := g.Init("b1_z").Data; tensor.Data[int32](&z)[0] = 1 },
+		"a bias with a zero point":       func(g *Graph) { z := g.Init("b1_z").Data; tensor.Data[int32](z)[0] = 1 },
 		"a scale for each channel of it": func(g *Graph) { g.Init("x_s").Data = tensor.Of([]float32{1, 2, 3}, 3) },
 		"an operator of another domain":  func(g *Graph) { g.Nodes[4].Domain = "other" },
 	} {

@@ -259,7 +259,7 @@ func TestConvInteger(t *testing.T) {
 func dynamicLayer(r *rand.Rand, m, k, n int) *onnx.Graph {
 	scale, bias := tensor.New(tensor.F32, n), tensor.New(tensor.F32, n)
 	for i := range n {
-		tensor.Data[float32](&scale)[i], tensor.Data[float32](&bias)[i] = 0.001+r.Float32()/1000, r.Float32()
+		tensor.Data[float32](scale)[i], tensor.Data[float32](bias)[i] = 0.001+r.Float32()/1000, r.Float32()
 	}
 	node := func(op string, out []string, in ...string) *onnx.Node {
 		return &onnx.Node{Name: out[0], Op: op, In: in, Out: out}
@@ -285,8 +285,8 @@ func TestDynamicLayer(t *testing.T) {
 	defer s.Close()
 	for _, spread := range []float32{1, 30, 0} { // the last: nothing but zeros
 		x := tensor.New(tensor.F32, m, k)
-		for i := range tensor.Data[float32](&x) {
-			tensor.Data[float32](&x)[i] = spread * float32(r.NormFloat64())
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = spread * float32(r.NormFloat64())
 		}
 		out, err := s.Run(context.Background(), map[string]onnx.Value{"x": onnx.Of(x)})
 		require.NoError(t, err)
@@ -321,8 +321,8 @@ func BenchmarkDynamicLayer(b *testing.B) {
 	defer s.Close()
 	x := tensor.New(tensor.F32, m, k)
 	r := rand.New(rand.NewPCG(2, 2))
-	for i := range tensor.Data[float32](&x) {
-		tensor.Data[float32](&x)[i] = float32(r.NormFloat64())
+	for i := range tensor.Data[float32](x) {
+		tensor.Data[float32](x)[i] = float32(r.NormFloat64())
 	}
 	for b.Loop() {
 		_, err := s.Run(context.Background(), map[string]onnx.Value{"x": onnx.Of(x)})

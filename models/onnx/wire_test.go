@@ -53,9 +53,9 @@ func TestEncodeDecode(t *testing.T) {
 	require.Equal(t, data, again)
 	require.Equal(t, m.Opsets, got.Opsets)
 	require.Equal(t, m.Metadata, got.Metadata)
-	require.Equal(t, []int64{-1, 2}, tensor.Data[int64](&got.Graph.Init("shape").Data))
+	require.Equal(t, []int64{-1, 2}, tensor.Data[int64](got.Graph.Init("shape").Data))
 	require.Equal(t, []string{"a", ""}, got.Graph.Init("words").Strings)
-	require.Equal(t, []int8{-8, 7, -1}, tensor.Data[int8](&got.Graph.Init("n").Data))
+	require.Equal(t, []int8{-8, 7, -1}, tensor.Data[int8](got.Graph.Init("n").Data))
 	require.Equal(t, "float[? 2]", got.Graph.Inputs[0].Type.String())
 	odd := got.Graph.Nodes[2]
 	require.Equal(t, float32(1.5), odd.Attr("f").F)

@@ -335,10 +335,10 @@ func (m *Model) timing() (tensor.Tensor, error) {
 	if t.DType != tensor.F32 || t.Elems() == 0 {
 		return t, fmt.Errorf("tensor \"timescales\" is %v", t.Spec)
 	}
-	scales := tensor.Data[float32](&t)
+	scales := tensor.Data[float32](t)
 	n := len(scales)
 	table := tensor.New(tensor.F32, MaxTokens, 2*n)
-	v := tensor.Data[float32](&table)
+	v := tensor.Data[float32](table)
 	for p := range MaxTokens {
 		for i, s := range scales {
 			sin, cos := math.Sincos(float64(float32(p) * s))
@@ -371,7 +371,7 @@ func (m *Model) Embed(ctx context.Context, text string) (vector []float32, ids [
 		return nil, nil, err
 	}
 	out := m.exe.Output(m.out)
-	return append([]float32(nil), tensor.Data[float32](&out)...), ids, nil
+	return append([]float32(nil), tensor.Data[float32](out)...), ids, nil
 }
 
 // Close releases the model.

@@ -19,7 +19,7 @@ var inf = math.Inf(1)
 func random(seed uint64, dims ...int) tensor.Tensor {
 	r := rand.New(rand.NewPCG(seed, 7))
 	t := tensor.New(tensor.F64, dims...)
-	for i, d := 0, tensor.Data[float64](&t); i < len(d); i++ {
+	for i, d := 0, tensor.Data[float64](t); i < len(d); i++ {
 		d[i] = r.NormFloat64()
 	}
 	return t

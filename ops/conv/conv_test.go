@@ -32,8 +32,8 @@ func run(t *testing.T, op ops.Op, in ...tensor.Tensor) tensor.Tensor {
 
 func random(rng *rand.Rand, dims ...int) tensor.Tensor {
 	t := tensor.New(tensor.F32, dims...)
-	for i := range tensor.Data[float32](&t) {
-		tensor.Data[float32](&t)[i] = float32(rng.IntN(17) - 8)
+	for i := range tensor.Data[float32](t) {
+		tensor.Data[float32](t)[i] = float32(rng.IntN(17) - 8)
 	}
 	return t
 }

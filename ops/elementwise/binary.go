@@ -468,7 +468,7 @@ func (c Cast) Reference(out, in []tensor.Tensor) error {
 		out[0].SetFloats(v)
 		return nil
 	}
-	return tensor.Copy(&out[0], &in[0])
+	return tensor.Copy(out[0], in[0])
 }
 
 // GLU is a gated unit: Act(input 0) times input 1, of one shape and floating-point type. With SiLU it is SwiGLU, with GELU GeGLU.

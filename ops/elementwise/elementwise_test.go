@@ -86,7 +86,7 @@ func TestUnaryIntegersWrap(t *testing.T) {
 	}
 	u := tensor.Of([]uint64{math.MaxUint64, 0}, 2)
 	require.Equal(t, []int64{1, 0}, optest.Run(t, elementwise.Unary{F: elementwise.Sign}, u)[0].Ints())
-	require.Equal(t, []uint64{math.MaxUint64, 0}, tensor.Data[uint64](&optest.Run(t, elementwise.Unary{F: elementwise.Abs}, u)[0]))
+	require.Equal(t, []uint64{math.MaxUint64, 0}, tensor.Data[uint64](optest.Run(t, elementwise.Unary{F: elementwise.Abs}, u)[0]))
 }
 
 // TestFunctionsAreKnown: every function has a name of its own, a value, and types that it takes.
@@ -149,7 +149,7 @@ func TestBinaryIntegers(t *testing.T) {
 	// Unsigned order and division at the top of 64 bits.
 	u, v := tensor.Of([]uint64{math.MaxUint64}, 1), tensor.Of([]uint64{2}, 1)
 	require.Equal(t, []int64{1}, optest.Run(t, elementwise.Binary{F: elementwise.Greater}, u, v)[0].Ints())
-	require.Equal(t, uint64(math.MaxUint64/2), tensor.Data[uint64](&optest.Run(t, elementwise.Binary{F: elementwise.Div}, u, v)[0])[0])
+	require.Equal(t, uint64(math.MaxUint64/2), tensor.Data[uint64](optest.Run(t, elementwise.Binary{F: elementwise.Div}, u, v)[0])[0])
 	// A product that needs all 64 bits on the way keeps its low ones.
 	big := tensor.Of([]uint32{4000000001}, 1)
 	require.Equal(t, []int64{int64(uint32(4000000001 * 4000000001 & (1<<32 - 1)))}, optest.Run(t, elementwise.Binary{F: elementwise.Mul}, big, big)[0].Ints())

@@ -45,8 +45,8 @@ func TestResizeByHand(t *testing.T) {
 // Weights of every output sum to one, whatever the rule, and a constant stays constant.
 func TestResizeConstant(t *testing.T) {
 	x := tensor.New(tensor.F32, 5, 7)
-	for i := range tensor.Data[float32](&x) {
-		tensor.Data[float32](&x)[i] = 3
+	for i := range tensor.Data[float32](x) {
+		tensor.Data[float32](x)[i] = 3
 	}
 	for mode := Nearest; mode < numInterps; mode++ {
 		for coord := HalfPixel; coord < TFCrop; coord++ {

@@ -20,6 +20,6 @@ func ExampleMatMul() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(tensor.Data[float32](&c))
+	fmt.Println(tensor.Data[float32](c))
 	// Output: [0 1 2.5 0 3 6.5]
 }

@@ -19,7 +19,7 @@ import (
 func random(seed uint64, dims ...int) tensor.Tensor {
 	r := rand.New(rand.NewPCG(seed, 3))
 	t := tensor.New(tensor.F32, dims...)
-	for i, d := 0, tensor.Data[float32](&t); i < len(d); i++ {
+	for i, d := 0, tensor.Data[float32](t); i < len(d); i++ {
 		d[i] = float32(r.NormFloat64())
 	}
 	return t
@@ -53,7 +53,7 @@ func TestIdentity(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 16, 33} {
 		a, id := random(uint64(n), n, n), tensor.New(tensor.F32, n, n)
 		for i := range n {
-			tensor.Data[float32](&id)[i*n+i] = 1
+			tensor.Data[float32](id)[i*n+i] = 1
 		}
 		require.Equal(t, a.Floats(), optest.Run(t, matmul.Op{}, a, id)[0].Floats())
 		require.Equal(t, a.Floats(), optest.Run(t, matmul.Op{}, id, a)[0].Floats())
@@ -73,7 +73,7 @@ func TestBatchBroadcast(t *testing.T) {
 	// d[b] = b+1 as [10,1,1] times e as [10,1,10]: e scaled (gorgonia issue 552).
 	d, e := tensor.New(tensor.F32, 10, 1, 1), random(4, 10, 1, 10)
 	for i := range 10 {
-		tensor.Data[float32](&d)[i] = float32(i + 1)
+		tensor.Data[float32](d)[i] = float32(i + 1)
 	}
 	got, in := optest.Run(t, matmul.Op{}, d, e)[0].Floats(), e.Floats()
 	for i := range got {
@@ -188,7 +188,7 @@ func TestErrors(t *testing.T) {
 func TestMatMulWithoutGraph(t *testing.T) {
 	a, b, bias := random(9, 2, 7, 20), random(10, 20, 9), random(11, 9)
 	c := tensor.New(tensor.F32, 2, 7, 9)
-	for i, d := 0, tensor.Data[float32](&c); i < len(d); i++ {
+	for i, d := 0, tensor.Data[float32](c); i < len(d); i++ {
 		d[i] = float32(math.NaN())
 	}
 	e := matmul.Epilogue{Bias: true, Act: ops.Act{Kind: ops.ReLU}}
@@ -326,7 +326,7 @@ func TestColumnsBesides(t *testing.T) {
 		if err == nil {
 			require.InDeltaSlice(t, want, rest.Floats(), 1e-5)
 			old := cut(before, q0, q0+c.Dims[0], cc, cc+nc)
-			require.NoError(t, tensor.Copy(&old, &rest))
+			require.NoError(t, tensor.Copy(old, rest))
 			require.Equal(t, before.Floats(), m.Floats(), "the other columns")
 		}
 	}

@@ -130,7 +130,7 @@ func MatMul(c, a, b tensor.Tensor, opts ...Option) (err error) {
 		if err := in[i].CheckMemory(); err != nil {
 			return fmt.Errorf("matmul: %s: %w", op.operand(i), err)
 		}
-		if c.Overlaps(&in[i]) && !besides(&c, &in[i]) {
+		if c.Overlaps(in[i]) && !besides(&c, &in[i]) {
 			return fmt.Errorf("matmul: C overlaps operand %d, %s", i, op.operand(i))
 		}
 	}

@@ -56,7 +56,7 @@ func TestReduceEdges(t *testing.T) {
 	require.Equal(t, []int64{-57}, optest.Run(t, reduce.Reduce{}, i)[0].Ints(), "integers wrap")
 	require.Equal(t, []int64{100}, optest.Run(t, reduce.Reduce{Kind: reduce.Max}, i)[0].Ints())
 	u := tensor.Of([]uint64{1, math.MaxUint64}, 2)
-	require.Equal(t, uint64(math.MaxUint64), tensor.Data[uint64](&optest.Run(t, reduce.Reduce{Kind: reduce.Max}, u)[0])[0])
+	require.Equal(t, uint64(math.MaxUint64), tensor.Data[uint64](optest.Run(t, reduce.Reduce{Kind: reduce.Max}, u)[0])[0])
 	e := tensor.New(tensor.I8, 0)
 	require.Equal(t, []int64{-128}, optest.Run(t, reduce.Reduce{Kind: reduce.Max}, e)[0].Ints())
 	require.Equal(t, []int64{127}, optest.Run(t, reduce.Reduce{Kind: reduce.Min}, e)[0].Ints())

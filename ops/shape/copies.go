@@ -25,7 +25,7 @@ func (c Contiguous) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 }
 
 // Reference copies.
-func (Contiguous) Reference(out, in []tensor.Tensor) error { return tensor.Copy(&out[0], &in[0]) }
+func (Contiguous) Reference(out, in []tensor.Tensor) error { return tensor.Copy(out[0], in[0]) }
 
 // Concat puts its inputs, at least one, one behind the other along Axis. Types and all other dimensions are equal.
 type Concat struct{ Axis int }
@@ -88,9 +88,9 @@ func copyPart(whole, part tensor.Tensor, axis, at, n int, split bool) error {
 		return err
 	}
 	if split {
-		return tensor.Copy(&part, &w)
+		return tensor.Copy(part, w)
 	}
-	return tensor.Copy(&w, &part)
+	return tensor.Copy(w, part)
 }
 
 // copyBlockColumns is copyPart along the rows of block types, whole blocks at a time.
@@ -278,7 +278,7 @@ func (p Pad) Reference(out, in []tensor.Tensor) error {
 			from = elem(in[0], src)
 		}
 		to := elem(out[0], off)
-		if e := tensor.Copy(&to, &from); e != nil {
+		if e := tensor.Copy(to, from); e != nil {
 			err = e
 		}
 	})
@@ -338,7 +338,7 @@ func (t Tile) Reference(out, in []tensor.Tensor) error {
 				return err
 			}
 		}
-		if err := tensor.Copy(&part, &in[0]); err != nil {
+		if err := tensor.Copy(part, in[0]); err != nil {
 			return err
 		}
 	}

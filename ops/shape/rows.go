@@ -68,7 +68,7 @@ func (g GetRows) Reference(out, in []tensor.Tensor) error {
 			to.SetFloats(v)
 			continue
 		}
-		if err := tensor.Copy(&to, &row); err != nil {
+		if err := tensor.Copy(to, row); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (s SetRows) Reference(out, in []tensor.Tensor) error {
 		}
 	}
 	if in[0].Elems() > 0 && !(out[0].Ptr() == in[0].Ptr() && out[0].Strides == in[0].Strides) {
-		if err := tensor.Copy(&out[0], &in[0]); err != nil {
+		if err := tensor.Copy(out[0], in[0]); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func encodeSlab(dst, src tensor.Tensor, axis, o, i int) error {
 	if err != nil {
 		return fmt.Errorf("set_rows: row %d: %w", i, err)
 	}
-	return tensor.Copy(&d, &q)
+	return tensor.Copy(d, q)
 }
 
 // Gather selects elements of dimension Axis of input 0 by indices (input 1, i32 or i64, any shape): the output's shape is that of
@@ -236,7 +236,7 @@ func (g Gather) Reference(out, in []tensor.Tensor) error {
 				return err
 			}
 		}
-		if err := tensor.Copy(&to, &from); err != nil {
+		if err := tensor.Copy(to, from); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ func TestViewsEqualReferences(t *testing.T) {
 func TestNoView(t *testing.T) {
 	flip, err := arange(2, 3).Transpose(0, 1)
 	require.NoError(t, err)
-	var needs *tensor.ErrNeedsCopy
+	var needs *tensor.NeedsCopyError
 	op := shape.Reshape{Dims: ops.ConstSizes(-1)}
 	_, err = op.View(flip)
 	require.ErrorAs(t, err, &needs)

@@ -16,7 +16,7 @@ func copyView(v ops.Viewer, out, in tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	return tensor.Copy(&out, &view)
+	return tensor.Copy(out, view)
 }
 
 // Reshape gives the elements other dimensions, in row-major order. As in ONNX, 0 keeps the input's dimension of the same position,
@@ -83,7 +83,7 @@ func (r Reshape) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	return ref.Checked(r, in[0].DType, dims)
 }
 
-// View returns the view, or *tensor.ErrNeedsCopy.
+// View returns the view, or *tensor.NeedsCopyError.
 func (r Reshape) View(in tensor.Tensor) (tensor.Tensor, error) {
 	dims, err := r.dims(in.Spec)
 	if err != nil {
@@ -95,14 +95,14 @@ func (r Reshape) View(in tensor.Tensor) (tensor.Tensor, error) {
 // Reference copies the elements in row-major order.
 func (r Reshape) Reference(out, in []tensor.Tensor) error {
 	view, err := in[0].Reshape(out[0].Shape()...)
-	var needs *tensor.ErrNeedsCopy
+	var needs *tensor.NeedsCopyError
 	if errors.As(err, &needs) {
 		view, err = in[0].Clone().Reshape(out[0].Shape()...)
 	}
 	if err != nil {
 		return err
 	}
-	return tensor.Copy(&out[0], &view)
+	return tensor.Copy(out[0], view)
 }
 
 // Permute reorders dimensions: dimension i of the result is dimension Order[i] of the input.
@@ -239,7 +239,7 @@ func (s Slice) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	return []tensor.Spec{out}, nil
 }
 
-// View returns the view; a negative step gives *tensor.ErrNeedsCopy.
+// View returns the view; a negative step gives *tensor.NeedsCopyError.
 func (s Slice) View(in tensor.Tensor) (tensor.Tensor, error) {
 	axis, from, n, step, err := s.bounds(in.Spec)
 	if err != nil {
@@ -254,7 +254,7 @@ func (s Slice) View(in tensor.Tensor) (tensor.Tensor, error) {
 	if step < 0 {
 		dims := in.Shape()
 		dims[axis] = n
-		return tensor.Tensor{}, &tensor.ErrNeedsCopy{From: in, To: dims}
+		return tensor.Tensor{}, &tensor.NeedsCopyError{From: in, To: dims}
 	}
 	return in.Slice(axis, from, from+(n-1)*step+1, step)
 }
@@ -279,7 +279,7 @@ func (s Slice) Reference(out, in []tensor.Tensor) error {
 // copySlab copies element i of a dimension of src to element o of the same dimension of dst.
 func copySlab(dst, src tensor.Tensor, axis, o, i int) error {
 	if dst.DType.IsBlock() && axis == int(dst.Rank)-1 { // whole rows, as Infer has made sure
-		return tensor.Copy(&dst, &src)
+		return tensor.Copy(dst, src)
 	}
 	d, err := dst.Slice(axis, o, o+1, 1)
 	if err != nil {
@@ -289,7 +289,7 @@ func copySlab(dst, src tensor.Tensor, axis, o, i int) error {
 	if err != nil {
 		return err
 	}
-	return tensor.Copy(&d, &s)
+	return tensor.Copy(d, s)
 }
 
 // Broadcast repeats the input to Dims by NumPy's rule in both directions, as ONNX's Expand: a dimension of 1 on either side takes

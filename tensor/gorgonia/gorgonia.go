@@ -91,27 +91,27 @@ var dtypes = map[gt.Dtype]tensor.DType{
 func backingOf(t *tensor.Tensor) (any, error) {
 	switch t.DType {
 	case tensor.F32:
-		return tensor.Data[float32](t), nil
+		return tensor.Data[float32](*t), nil
 	case tensor.F64:
-		return tensor.Data[float64](t), nil
+		return tensor.Data[float64](*t), nil
 	case tensor.I8:
-		return tensor.Data[int8](t), nil
+		return tensor.Data[int8](*t), nil
 	case tensor.U8:
-		return tensor.Data[uint8](t), nil
+		return tensor.Data[uint8](*t), nil
 	case tensor.I16:
-		return tensor.Data[int16](t), nil
+		return tensor.Data[int16](*t), nil
 	case tensor.U16:
-		return tensor.Data[uint16](t), nil
+		return tensor.Data[uint16](*t), nil
 	case tensor.I32:
-		return tensor.Data[int32](t), nil
+		return tensor.Data[int32](*t), nil
 	case tensor.U32:
-		return tensor.Data[uint32](t), nil
+		return tensor.Data[uint32](*t), nil
 	case tensor.I64:
-		return tensor.Data[int64](t), nil
+		return tensor.Data[int64](*t), nil
 	case tensor.U64:
-		return tensor.Data[uint64](t), nil
+		return tensor.Data[uint64](*t), nil
 	case tensor.Bool:
-		return tensor.Data[bool](t), nil
+		return tensor.Data[bool](*t), nil
 	}
 	return nil, fmt.Errorf("gorgonia: %v has no counterpart", t.Spec)
 }
@@ -250,7 +250,7 @@ func matrix(x gt.Tensor, what string) (gemm.Matrix, error) {
 	if t.Rank != 2 {
 		return gemm.Matrix{}, fmt.Errorf("gorgonia: the %s is %v, a matrix is right", what, t.Spec)
 	}
-	return gemm.View(tensor.Data[float32](&t), t.Dims[0], t.Dims[1], t.Strides[0], t.Strides[1]), nil
+	return gemm.View(tensor.Data[float32](t), t.Dims[0], t.Dims[1], t.Strides[0], t.Strides[1]), nil
 }
 
 func column(x gt.Tensor, what string) (gemm.Matrix, error) {
@@ -267,5 +267,5 @@ func column(x gt.Tensor, what string) (gemm.Matrix, error) {
 			stride = t.Strides[i]
 		}
 	}
-	return gemm.View(tensor.Data[float32](&t), n, 1, stride, 1), nil
+	return gemm.View(tensor.Data[float32](t), n, 1, stride, 1), nil
 }

@@ -30,7 +30,7 @@ func TestMemoryIsShared(t *testing.T) {
 	v, err := From(d)
 	require.NoError(t, err)
 	require.Equal(t, "f32[2 3]", v.Spec.String())
-	tensor.Data[float32](&v)[4] = 50
+	tensor.Data[float32](v)[4] = 50
 	require.Equal(t, float32(50), x[4])
 	back, err := To(v)
 	require.NoError(t, err)

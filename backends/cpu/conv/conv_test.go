@@ -529,9 +529,9 @@ func TestPool(t *testing.T) {
 				op.Kernel[j], op.Stride[j], op.Dilation[j], op.Before[j], op.After[j] = d.Kernel, d.Stride, d.Dilation, d.Before, d.After
 			}
 			x := tensor.New(tensor.F32, append(image, s.C)...)
-			copy(tensor.Data[float32](&x), randomOf(rng, x.Elems()))
+			copy(tensor.Data[float32](x), randomOf(rng, x.Elems()))
 			if s.Max && i%4 == 0 {
-				tensor.Data[float32](&x)[rng.IntN(x.Elems())] = float32(math.NaN())
+				tensor.Data[float32](x)[rng.IntN(x.Elems())] = float32(math.NaN())
 			}
 			out, err := op.Infer([]tensor.Spec{x.Spec})
 			if err != nil {
@@ -555,10 +555,10 @@ func TestPool(t *testing.T) {
 					require.InDelta(t, v, got[j], 1e-5, "%v %+v element %d", isa, s, j)
 				}
 			}
-			p.Run(&Args{X: tensor.Data[float32](&x), Y: got, Act: NoAct})
+			p.Run(&Args{X: tensor.Data[float32](x), Y: got, Act: NoAct})
 			check()
 			clear(got)
-			p.Run(&Args{Load: func(dst []float32, at int) { copy(dst, tensor.Data[float32](&x)[at:]) }, Store: func(at int, row []float32) { copy(got[at:], row) }, Act: NoAct})
+			p.Run(&Args{Load: func(dst []float32, at int) { copy(dst, tensor.Data[float32](x)[at:]) }, Store: func(at int, row []float32) { copy(got[at:], row) }, Act: NoAct})
 			check()
 			require.LessOrEqual(t, p.Held(), p.WorkspaceBytes(true, true), "%+v", s)
 		}
