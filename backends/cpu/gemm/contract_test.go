@@ -163,7 +163,7 @@ func TestEveryOffset(t *testing.T) {
 	}
 }
 
-// Long sums of all types: bounds for floats, the exact sum modulo 2^32 for integers.
+// Long sums of all types: bounds for floats, the exact sum modulo 2^32 for integers, and the same bits when operands are packed.
 func TestLongSumsOfAllTypes(t *testing.T) {
 	r := rand.New(rand.NewPCG(47, 48))
 	ks := []int{1<<16 + 3}
@@ -176,7 +176,10 @@ func TestLongSumsOfAllTypes(t *testing.T) {
 				if isa == cpuinfo.Portable && k > 1<<17 {
 					continue
 				}
-				const m, n = 5, 3
+				m, n := 5, 3
+				if k < 1<<20 && isa != cpuinfo.Portable {
+					m, n = 15, 35
+				}
 				random := func(t1 Type, rows, cols int) Matrix {
 					switch t1 {
 					case F32:
@@ -192,7 +195,22 @@ func TestLongSumsOfAllTypes(t *testing.T) {
 				}
 				A, B := random(ty.a, m, k), random(ty.b, k, n)
 				C := Raw(ty.c, make([]byte, m*n*4), m, n, n, 1)
-				require.NoError(t, Mul(C, A, B, &Options{ISA: isa, BF16: ty.mode}))
+				o := &Options{ISA: isa, BF16: ty.mode}
+				require.NoError(t, Mul(C, A, B, o))
+				pa, err := PackA(A, ty.b, o)
+				require.NoError(t, err)
+				pb, err := PackB(B, o)
+				require.NoError(t, err)
+				for name, mul := range map[string]func(c Matrix) error{
+					"B packed": func(c Matrix) error { return MulPacked(c, A, pb, o) }, "A packed": func(c Matrix) error { return MulPackedA(c, pa, B, o) },
+					"packed": func(c Matrix) error { return MulPackedAB(c, pa, pb, o) },
+				} {
+					c := Raw(ty.c, make([]byte, m*n*4), m, n, n, 1)
+					require.NoError(t, mul(c), name)
+					for i := range m {
+						require.Equal(t, C.bytes(i), c.bytes(i), "%v %v x %v, k %d, %s: row %d", isa, ty.a, ty.b, k, name, i)
+					}
+				}
 				for i := range m {
 					for j := range n {
 						if ty.c == S32 {

@@ -586,7 +586,7 @@ func (p *product) compute(worker, job int) {
 				if kern.acc == S32 {
 					args.comp = unsafe.Add(private, p.widenBytes-chunkSumBytes)
 				}
-				kern.run(args, h, p1-p0, tail)
+				kern.run(args, h, p1-p0, tail, p.kn.callBytes)
 			} else {
 				p.sweep(args, h, p0, p1, t0, tail)
 			}
@@ -687,28 +687,28 @@ func (p *product) sweep(args *kargs, h, p0, p1, t0, tail int) {
 		if p.kern.acc == S32 {
 			args.comp = unsafe.Pointer(&p.pb.sums[p.n0+p0*f.nr])
 		}
-		p.kern.run(args, h, p1-p0, tail)
+		p.kern.run(args, h, p1-p0, tail, p.kn.callBytes)
 	case p.packB:
 		args.bks, args.bps = f.step(), p.panelBytes()
 		args.b = unsafe.Add(p.bPacked, p0*args.bps+t0*p.kern.a.kr/f.kr*args.bks)
 		if p.kern.acc == S32 {
 			args.comp = unsafe.Add(p.sums, p0*f.nr*4)
 		}
-		p.kern.run(args, h, p1-p0, tail)
+		p.kern.run(args, h, p1-p0, tail, p.kn.callBytes)
 	default:
 		args.b, args.bks, args.bps = p.b.at(k, p.n0+p0*f.nr), p.b.RowStride*4, f.nr*4
 		whole, c := p1-p0, args.c
 		if tail == f.nr || p.kern.exactB {
-			p.kern.run(args, h, whole, tail)
+			p.kern.run(args, h, whole, tail, p.kn.callBytes)
 			return
 		}
 		if whole--; whole > 0 {
-			p.kern.run(args, h, whole, f.nr)
+			p.kern.run(args, h, whole, f.nr, p.kn.callBytes)
 		}
 		args.c = unsafe.Add(c, whole*f.nr*4)
 		args.bks = f.step()
 		args.b = unsafe.Add(p.bPacked, t0*args.bks)
-		p.kern.run(args, h, 1, tail)
+		p.kern.run(args, h, 1, tail, p.kn.callBytes)
 	}
 }
 

@@ -167,8 +167,60 @@ var (
 	aInner = format{elem: s16, kr: 4} // for Winograd's inner product; see inner.go
 )
 
-// run computes a strip of h rows against panels, of which the last has tail columns, choosing the widest functions.
-func (k *kernel) run(p *kargs, h, panels, tail int) {
+// run computes a strip of h rows against panels, of which the last has tail columns, in calls that go through at most about most bytes of B as
+// the kernel reads it: a call cannot be interrupted.
+func (k *kernel) run(p *kargs, h, panels, tail, most int) {
+	step := k.a.lane() * k.b.nr
+	if p.k*panels <= most/step {
+		k.runAtOnce(p, h, panels, tail)
+		return
+	}
+	group := 1 // panels that one function takes
+	if h < len(k.wideP) && k.wide[h] != nil {
+		group = k.wideP[h]
+	}
+	group = max(most/step/p.k/group, 1) * group
+	first := *p
+	for done := 0; done < panels; done += group {
+		n, t := min(group, panels-done), k.b.nr
+		if done+n == panels {
+			t = tail
+		}
+		p.b, p.c = unsafe.Add(first.b, done*first.bps), unsafe.Add(first.c, done*k.b.nr*4)
+		if p.comp != nil {
+			p.comp = unsafe.Add(first.comp, done*k.b.nr*4)
+		}
+		k.runInPieces(p, h, n, t, max(most/step/n, 1))
+	}
+}
+
+// pieceSteps is what the steps of a call are a multiple of where k is divided: whole groups of every format.
+const pieceSteps = 64
+
+// runInPieces divides k into calls of about most steps; sums go on in C.
+func (k *kernel) runInPieces(p *kargs, h, panels, tail, most int) {
+	first := *p
+	piece := max(most/pieceSteps, 1) * pieceSteps
+	for t := 0; t < first.k; t += piece {
+		p.k = min(piece, first.k-t)
+		p.a, p.c, p.comp = unsafe.Add(first.a, t*first.acs), first.c, first.comp
+		p.b = unsafe.Add(first.b, t*k.a.kr/k.b.kr*first.bks)
+		if t > 0 {
+			p.acc, p.fold, p.rows = 1, 0, nil
+			if first.ahead != 0 {
+				p.ahead = first.ahead + uintptr(t*first.aheadLine)
+			}
+		}
+		k.runAtOnce(p, h, panels, tail)
+	}
+	p.a, p.k, p.acc, p.fold, p.rows = first.a, first.k, first.acc, first.fold, first.rows
+	if first.ahead != 0 {
+		p.ahead = first.ahead + uintptr(panels*first.aheadStep)
+	}
+}
+
+// runAtOnce is run with the widest functions.
+func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
 	nr := k.b.nr
 	full := k.full[h]
 	if k.fast != nil && k.fast[h] != nil && p.bks == k.b.step() {

@@ -44,7 +44,7 @@ func (p *product) computeAxpy(worker, job int) {
 			if t == 0 && !keep {
 				args.acc = 0
 			}
-			p.kern.run(args, 1, n/nr, nr)
+			p.kern.run(args, 1, n/nr, nr, p.kn.callBytes)
 		}
 	}
 	if whole < c1-c0 { // the last columns, from their packed panel where kernels read whole panels
@@ -55,7 +55,7 @@ func (p *product) computeAxpy(worker, job int) {
 		if keep {
 			args.acc = 1
 		}
-		p.kern.run(args, 1, 1, c1-c0-whole)
+		p.kern.run(args, 1, 1, c1-c0-whole, p.kn.callBytes)
 	}
 	if p.scratch || p.epi != nil {
 		p.finish(dst, 0, 1, 0, 0, c0, c1-c0)

@@ -42,7 +42,7 @@ func BenchmarkMicro(b *testing.B) {
 					if c.arows > 0 {
 						p.ars, p.acs = c.arows*4, 4
 					}
-					kern.run(&p, c.h, c.panels, 32)
+					kern.run(&p, c.h, c.panels, 32, maxInt)
 				}
 				best = min(best, time.Since(t).Seconds()/10)
 			}

@@ -27,8 +27,26 @@ type panel struct {
 	loose       bool // lanes from live to width may hold anything
 }
 
+// packSteps is how many k of a panel are packed together, a multiple of all groups: one call of assembly cannot be interrupted.
+const packSteps = 1024
+
+// callBytes is what a call goes through at most where there is more.
+const callBytes = 256 << 10
+
 // packPanel packs one panel.
 func packPanel[T word](dst, src unsafe.Pointer, p panel) {
+	size, depth := int(unsafe.Sizeof(T(0))), p.depth
+	for ; depth > packSteps; depth -= packSteps {
+		p.depth = packSteps
+		packPiece[T](dst, src, p)
+		dst, src = unsafe.Add(dst, packSteps*p.width*size), unsafe.Add(src, packSteps*p.deep*size)
+	}
+	p.depth = depth
+	packPiece[T](dst, src, p)
+}
+
+// packPiece packs a panel of few k.
+func packPiece[T word](dst, src unsafe.Pointer, p panel) {
 	size := int(unsafe.Sizeof(T(0)))
 	groups := ceilDiv(p.depth, p.kr)
 	out := unsafe.Slice((*T)(dst), groups*p.width*p.kr)
@@ -395,6 +413,18 @@ func flipBytes(dst, src unsafe.Pointer, n int) {
 
 // packWiden packs bf16 or f16 values as f32.
 func packWiden(dst, src unsafe.Pointer, t Type, p panel) {
+	depth := p.depth
+	for ; depth > packSteps; depth -= packSteps {
+		p.depth = packSteps
+		widenPiece(dst, src, t, p)
+		dst, src = unsafe.Add(dst, packSteps*p.width*4), unsafe.Add(src, packSteps*p.deep*2)
+	}
+	p.depth = depth
+	widenPiece(dst, src, t, p)
+}
+
+// widenPiece is packWiden for few k.
+func widenPiece(dst, src unsafe.Pointer, t Type, p panel) {
 	convert := fromBF16
 	if t == F16 {
 		convert = fromF16
@@ -449,7 +479,10 @@ func packPanelsB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth, panels, 
 	if copyPanels != nil && b.typ == F32 && f.elem == F32 && b.ColStride == 1 && f.nr%16 == 0 && depth > 0 {
 		done = min(panels, (b.Cols-j)/f.nr)
 		if done > 0 {
-			copyPanels(dst, b.at(k0, j), b.RowStride*4, depth, done, stride, f.nr*4)
+			rows := max(callBytes/(done*f.nr*4), 8)
+			for t := 0; t < depth; t += rows {
+				copyPanels(unsafe.Add(dst, t*f.nr*4), b.at(k0+t, j), b.RowStride*4, min(rows, depth-t), done, stride, f.nr*4)
+			}
 		}
 	}
 	for ; done < panels; done++ {
@@ -457,10 +490,24 @@ func packPanelsB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth, panels, 
 	}
 }
 
+// maxColumns bounds the columns of a panel: three vectors of the longest that arm64 allows.
+const maxColumns = 3 * 2048 / 32
+
 // columnSums writes the sum of each column of a packed int8 panel, one int32 a column.
 func columnSums(sums, panel unsafe.Pointer, f format, depth int) {
 	out := unsafe.Slice((*int32)(sums), f.nr)
 	steps := ceilDiv(depth, f.kr)
+	if piece := callBytes / f.step(); steps > piece {
+		var total [maxColumns]int32
+		for t := 0; t < steps; t += piece {
+			columnSums(sums, unsafe.Add(panel, t*f.step()), f, min(piece*f.kr, depth-t*f.kr))
+			for j, v := range out {
+				total[j] += v
+			}
+		}
+		copy(out, total[:])
+		return
+	}
 	if f.flip() != 0 && sumGroups != nil {
 		sumGroups(sums, panel, steps, f.step(), f.nr, true)
 		for j := range out {
@@ -503,10 +550,14 @@ func rowSums(rows, strip unsafe.Pointer, kern *kernel, h, steps int) {
 	}
 	width := stepRows(h)
 	if sumGroups != nil && h >= 4 {
-		var sums [16]int32
-		callSumGroups(unsafe.Pointer(&sums), strip, steps, width*4, width, false)
-		for i := range out {
-			out[i] = -128 * sums[i]
+		clear(out)
+		const piece = callBytes / 64
+		for t := 0; t < steps; t += piece {
+			var sums [16]int32
+			callSumGroups(unsafe.Pointer(&sums), unsafe.Add(strip, t*width*4), min(piece, steps-t), width*4, width, false)
+			for i := range out {
+				out[i] -= 128 * sums[i]
+			}
 		}
 		return
 	}
@@ -528,7 +579,18 @@ func sumRows(rows unsafe.Pointer, a *Matrix, row, h int) {
 	clear(out)
 	if sumBytes != nil && k >= sumUnit {
 		done = k / sumUnit * sumUnit
-		sumBytes(rows, src, a.RowStride, h, done, a.typ == U8)
+		const together = 16
+		for i := 0; i < h; i += together {
+			var total [together]int32
+			part := out[i:min(i+together, h)]
+			for t := 0; t < done; t += callBytes / together {
+				sumBytes(unsafe.Pointer(&part[0]), unsafe.Add(src, i*a.RowStride+t), a.RowStride, len(part), min(callBytes/together, done-t), a.typ == U8)
+				for j, v := range part {
+					total[j] += v
+				}
+			}
+			copy(part, total[:])
+		}
 	}
 	for i := range out {
 		sum := out[i]

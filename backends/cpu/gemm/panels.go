@@ -254,7 +254,7 @@ func (x *panelPass) downStrips(panel int) {
 			for ; s < end; s++ {
 				a, c := args.a, args.c
 				args.bps = 0
-				kern.run(args, h, 1, tail)
+				kern.run(args, h, 1, tail, p.kn.callBytes)
 				if s+1 < end {
 					args.a, args.b, args.c = unsafe.Add(a, args.aStep), b, unsafe.Add(c, args.cStep)
 				}

@@ -29,7 +29,7 @@ func Peak(b Type, threads int, o *Options) float64 {
 	n := 2000
 	for {
 		t := time.Now()
-		loop(n)
+		inPieces(loop, n)
 		if d := time.Since(t); d > time.Millisecond/4 {
 			n = int(float64(n) * float64(2*time.Millisecond) / float64(d))
 			break
@@ -44,7 +44,7 @@ func Peak(b Type, threads int, o *Options) float64 {
 		go func() {
 			ready.Done()
 			<-start
-			loop(n)
+			inPieces(loop, n)
 			done.Done()
 		}()
 	}
@@ -53,4 +53,12 @@ func Peak(b Type, threads int, o *Options) float64 {
 	close(start)
 	done.Wait()
 	return float64(n) * perRound * float64(threads) / time.Since(t).Seconds() / 1e9
+}
+
+// inPieces runs n rounds in calls of tens of microseconds, because a call cannot be interrupted.
+func inPieces(loop func(int), n int) {
+	const rounds = 8000
+	for ; n > 0; n -= rounds {
+		loop(min(n, rounds))
+	}
 }

@@ -31,6 +31,7 @@ func usable() []*kernel {
 type rawCall struct {
 	h, cols, steps int
 	acc, gap       bool
+	short          bool // in calls as short as can be
 }
 
 // compareWithTwin runs a kernel and its Go twin on the same arguments and demands the same bits of all of C, what lies beside the
@@ -85,7 +86,11 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 		run(p)
 		return c
 	}
-	got := call(func(p *kargs) { k.run(p, x.h, panels, tail) })
+	most := maxInt
+	if x.short {
+		most = 1
+	}
+	got := call(func(p *kargs) { k.run(p, x.h, panels, tail, most) })
 	want := call(func(p *kargs) {
 		p.panels, p.tail = panels, tail
 		k.twin(x.h)(p)
@@ -116,6 +121,9 @@ func TestKernelsMatchTwins(t *testing.T) {
 				compareWithTwin(t, r, k, rawCall{h: h, cols: nr + 3, steps: steps, acc: steps%2 == 0})
 			}
 			compareWithTwin(t, r, k, rawCall{h: h, cols: 2 * nr, steps: 67})
+			for _, cols := range []int{nr - 1, 2*nr + 1, 5 * nr} {
+				compareWithTwin(t, r, k, rawCall{h: h, cols: cols, steps: 1 + r.IntN(150), acc: r.IntN(2) == 0, gap: r.IntN(2) == 0, short: true})
+			}
 		}
 	}
 }

@@ -23,6 +23,10 @@ type rowFuncs struct {
 // an address that is hidden from the compiler to prevent that may be the one before the stack grew.
 var tails = sync.Pool{New: func() any { return new([16]float32) }}
 
+// callFloats is how many elements one call of a function takes at most, a multiple of all widths: it cannot be interrupted, and the slowest
+// take a nanosecond or two for each.
+const callFloats = 8192
+
 // ops wraps functions on whole vectors into operations on slices. The rest of a slice takes the Go twin, which gives the same
 // bits.
 func (f rowFuncs) ops() vecOps {
@@ -30,8 +34,8 @@ func (f rowFuncs) ops() vecOps {
 	one := func(g func(*float32, int, float32, float32)) func([]float32, float32, float32) {
 		return func(x []float32, p, q float32) {
 			n := len(x) &^ (w - 1)
-			if n > 0 {
-				g(&x[0], n, p, q)
+			for i := 0; i < n; i += callFloats {
+				g(&x[i], min(callFloats, n-i), p, q)
 			}
 			if n < len(x) {
 				tail := tails.Get().(*[16]float32)
@@ -45,8 +49,8 @@ func (f rowFuncs) ops() vecOps {
 	two := func(g func(x, y *float32, n int), rest func(x, y []float32)) func(x, y []float32) {
 		return func(x, y []float32) {
 			n := len(x) &^ (w - 1)
-			if n > 0 {
-				g(&x[0], &y[0], n)
+			for i := 0; i < n; i += callFloats {
+				g(&x[i], &y[i], min(callFloats, n-i))
 			}
 			rest(x[n:], y[n:])
 		}
@@ -54,8 +58,8 @@ func (f rowFuncs) ops() vecOps {
 	narrow := func(g func(dst, src unsafe.Pointer, n int), rest func([]uint16, []float32)) func([]uint16, []float32) {
 		return func(dst []uint16, x []float32) {
 			n := len(x) &^ (w - 1)
-			if n > 0 {
-				g(unsafe.Pointer(&dst[0]), unsafe.Pointer(&x[0]), n)
+			for i := 0; i < n; i += callFloats {
+				g(unsafe.Pointer(&dst[i]), unsafe.Pointer(&x[i]), min(callFloats, n-i))
 			}
 			rest(dst[n:], x[n:])
 		}
@@ -78,8 +82,8 @@ func (f rowFuncs) ops() vecOps {
 			g = f.fromF16
 		}
 		n := len(dst) &^ (w - 1)
-		if n > 0 {
-			g(unsafe.Pointer(&dst[0]), src, n)
+		for i := 0; i < n; i += callFloats {
+			g(unsafe.Pointer(&dst[i]), unsafe.Add(src, 2*i), min(callFloats, n-i))
 		}
 		portableVec.fromHalf(dst[n:], unsafe.Add(src, n*2), t)
 	}
@@ -101,8 +105,8 @@ func (f rowFuncs) ops() vecOps {
 	}
 	v.quant = func(dst []uint8, x []float32, s float32, zero, low, high int32) {
 		n := len(x) &^ (w - 1)
-		if n > 0 {
-			f.quant(&dst[0], &x[0], n, s, float32(low-zero), float32(high-zero), zero)
+		for i := 0; i < n; i += callFloats {
+			f.quant(&dst[i], &x[i], min(callFloats, n-i), s, float32(low-zero), float32(high-zero), zero)
 		}
 		portableVec.quant(dst[n:], x[n:], s, zero, low, high)
 	}
