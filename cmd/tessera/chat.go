@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -85,7 +84,7 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 				jinja = string(data)
 			}
 			// The command's context ends with the first Ctrl-C. This one does not.
-			ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), syscall.SIGTERM)
+			ctx, stop := untilSignal(context.WithoutCancel(cmd.Context()))
 			defer stop()
 			interrupts := make(chan os.Signal, 1)
 			signal.Notify(interrupts, os.Interrupt)
@@ -275,17 +274,16 @@ func (c *conversation) ask(ctx context.Context, question string) error {
 	var text strings.Builder
 	var failed error
 	for token, err := range c.chat.Send(answering, question, c.options) {
-		if err != nil {
-			failed = err
-			break
-		}
-		part := token.Text
+		part := token.Text // beside an error, what had been held back
 		if text.Len() == 0 {
 			part = strings.TrimLeft(part, " \n")
 		}
 		text.WriteString(part)
 		if !c.json {
 			fmt.Fprint(c.out, part)
+		}
+		if failed = err; err != nil {
+			break
 		}
 	}
 	stats := c.options.Stats

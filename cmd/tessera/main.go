@@ -21,10 +21,22 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background(), os.Interrupt)
 	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// untilSignal returns a context that the first of these signals ends, or one that asks the process to end. The second ends the process: not everything
+// looks at a context.
+func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
+	signals = append(signals, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup asks
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, signals...)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // run executes the command line and returns the exit status.

@@ -1,17 +1,23 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-go/tessera/internal/rerun"
 )
 
 // terminal is the side of a pseudo-terminal on which a person sits.
@@ -93,4 +99,65 @@ func TestChatOnATerminal(t *testing.T) {
 		t.Fatalf("Ctrl-D leaves: %s", screen.text())
 	}
 	require.NotContains(t, screen.text(), "user: never asked")
+}
+
+// Whatever ends the program while it waits for a line gives the terminal back as it was; and a signal ends also what looks at no context, the second time.
+func TestSignals(t *testing.T) {
+	switch os.Getenv("SIGNALS_CHILD") {
+	case "chat":
+		os.Args = []string{"tessera", "chat"}
+		main()
+	case "deaf":
+		ctx, _ := untilSignal(context.Background(), os.Interrupt)
+		fmt.Println("listening")
+		<-ctx.Done()
+		fmt.Println("told")
+		select {}
+	}
+	for _, s := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP} {
+		screen, tty := newTerminal(t)
+		before, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		child := rerun.Self("-test.run", "^TestSignals$")
+		child.Env = append(os.Environ(), "SIGNALS_CHILD=chat")
+		child.Stdin, child.Stdout, child.Stderr = tty, tty, tty
+		require.NoError(t, child.Start())
+		screen.until(t, ">>> ", 1)
+		during, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		require.NotEqual(t, before.Lflag, during.Lflag)
+		require.NoError(t, child.Process.Signal(s))
+		var exit *exec.ExitError
+		require.ErrorAs(t, child.Wait(), &exit)
+		require.Equal(t, 1, exit.ExitCode(), "%v: %s", s, screen.text())
+		after, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		require.Equal(t, before, after, "%v", s)
+	}
+	for _, s := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		child := rerun.Self("-test.run", "^TestSignals$")
+		child.Env = append(os.Environ(), "SIGNALS_CHILD=deaf")
+		out, err := child.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		lines := bufio.NewScanner(out)
+		for _, want := range []string{"listening", "told"} {
+			require.True(t, lines.Scan())
+			require.Equal(t, want, lines.Text())
+			require.NoError(t, child.Process.Signal(s))
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- child.Wait() }()
+		var exit *exec.ExitError
+		require.Eventually(t, func() bool {
+			select {
+			case err := <-ended:
+				return errors.As(err, &exit)
+			default:
+				_ = child.Process.Signal(s) // the second may have come before the first was done
+				return false
+			}
+		}, time.Minute, 10*time.Millisecond)
+		require.Equal(t, s, exit.Sys().(syscall.WaitStatus).Signal())
+	}
 }
