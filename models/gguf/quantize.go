@@ -236,7 +236,7 @@ func (t rowTask) Do(_, job int) { t(job) }
 // mixture chooses types as llama.cpp does: the head and some layers of the tensors that matter most get more bits.
 type mixture struct {
 	name         string
-	values       int // how many attn_v (or attn_qkv) tensors the file has
+	values       int // how many tensors make values
 	layers       int
 	groups       int // query heads for each key head
 	separateHead bool
@@ -248,7 +248,7 @@ func newMixture(f *File, name string) *mixture {
 	for i := range f.Tensors {
 		n := f.Tensors[i].Name
 		switch {
-		case strings.Contains(n, "attn_v.weight"), strings.Contains(n, "attn_qkv.weight"), strings.Contains(n, "attn_kv_b.weight"):
+		case isValue(n):
 			m.values++
 		case n == "output.weight":
 			m.separateHead = true
@@ -265,6 +265,11 @@ func newMixture(f *File, name string) *mixture {
 	}
 	m.seventy = arch == "llama" && m.layers == 80 && m.groups == 8
 	return m
+}
+
+// isValue reports whether a tensor makes values, alone or with queries and keys in one (GPT-2, Phi-3): errors in them pass through attention as they are.
+func isValue(name string) bool {
+	return strings.Contains(name, "attn_v.weight") || strings.Contains(name, "attn_qkv.weight") || strings.Contains(name, "attn_kv_b.weight")
 }
 
 // moreBits picks the first and last eighth of the layers, and every third between.
@@ -288,7 +293,7 @@ func (m *mixture) choose(info *TensorInfo, d tensor.DType) tensor.DType {
 		case d != tensor.Q8_0:
 			d = tensor.Q6_K
 		}
-	case strings.Contains(name, "attn_v.weight"):
+	case isValue(name):
 		switch {
 		case m.name == "q2_k" && m.groups >= 4:
 			d = tensor.Q4_K
@@ -323,15 +328,6 @@ func (m *mixture) choose(info *TensorInfo, d tensor.DType) tensor.DType {
 			d = tensor.Q4_K
 		case "q3_k_l":
 			d = tensor.Q5_K
-		}
-	case strings.Contains(name, "attn_qkv.weight"):
-		switch m.name {
-		case "q3_k_m", "q3_k_l":
-			d = tensor.Q4_K
-		case "q4_k_m":
-			d = tensor.Q5_K
-		case "q5_k_m":
-			d = tensor.Q6_K
 		}
 	}
 	if inner%d.Block() == 0 {

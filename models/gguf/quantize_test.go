@@ -167,7 +167,7 @@ func TestMixturesAreLlamaCpps(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	var shape *mixtureShape
-	checked := 0
+	checked, joined := 0, 0
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		w := strings.Fields(lines.Text())
@@ -175,8 +175,12 @@ func TestMixturesAreLlamaCpps(t *testing.T) {
 		case len(w) == 0 || w[0] == "#":
 		case w[0] == "model":
 			shape = &mixtureShape{}
-			_, err := fmt.Sscan(strings.Join(w[1:], " "), &shape.layers, &shape.dim, &shape.ffn, &shape.heads, &shape.kv, &shape.separate)
+			_, err := fmt.Sscan(strings.Join(w[1:7], " "), &shape.layers, &shape.dim, &shape.ffn, &shape.heads, &shape.kv, &shape.separate)
 			require.NoError(t, err)
+			if shape.joined = len(w) > 7; shape.joined {
+				require.Equal(t, "qkv", w[7])
+				joined++
+			}
 		default: // recipe, then tensor=type
 			f := shape.file(t)
 			mix := newMixture(f, w[0])
@@ -198,9 +202,13 @@ func TestMixturesAreLlamaCpps(t *testing.T) {
 	}
 	require.NoError(t, lines.Err())
 	require.Greater(t, checked, 500)
+	require.Equal(t, 2, joined)
 }
 
-type mixtureShape struct{ layers, dim, ffn, heads, kv, separate int }
+type mixtureShape struct {
+	layers, dim, ffn, heads, kv, separate int
+	joined                                bool // one tensor makes queries, keys and values, and one gate and up
+}
 
 // file returns a file of the shape whose tensors hold nothing: only names and dimensions matter.
 func (s *mixtureShape) file(t *testing.T) *File {
@@ -224,12 +232,17 @@ func (s *mixtureShape) file(t *testing.T) *File {
 	kv := s.dim / s.heads * s.kv
 	for i := range s.layers {
 		p := fmt.Sprintf("blk.%d.", i)
-		add(p+"attn_q.weight", s.dim, s.dim)
-		add(p+"attn_k.weight", kv, s.dim)
-		add(p+"attn_v.weight", kv, s.dim)
+		if s.joined {
+			add(p+"attn_qkv.weight", s.dim+2*kv, s.dim)
+			add(p+"ffn_up.weight", 2*s.ffn, s.dim)
+		} else {
+			add(p+"attn_q.weight", s.dim, s.dim)
+			add(p+"attn_k.weight", kv, s.dim)
+			add(p+"attn_v.weight", kv, s.dim)
+			add(p+"ffn_gate.weight", s.ffn, s.dim)
+			add(p+"ffn_up.weight", s.ffn, s.dim)
+		}
 		add(p+"attn_output.weight", s.dim, s.dim)
-		add(p+"ffn_gate.weight", s.ffn, s.dim)
-		add(p+"ffn_up.weight", s.ffn, s.dim)
 		add(p+"ffn_down.weight", s.dim, s.ffn)
 	}
 	return f
