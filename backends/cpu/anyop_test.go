@@ -338,6 +338,69 @@ func TestRowsNearZero(t *testing.T) {
 	}
 }
 
+// TestChannelsNearZero: without an epsilon the factor of a group, or of a channel, may be more than float32 holds; what it scales is not.
+func TestChannelsNearZero(t *testing.T) {
+	b, err := backends.Open("cpu")
+	require.NoError(t, err)
+	defer b.Close()
+	w, bias := tensor.Of([]float32{1, -2, 1e20}, 3), tensor.Of([]float32{0, 1, -3}, 3)
+	for _, scale := range []float64{1e-18, 1e-25, 1e-37, 1e-39, 1e-40} {
+		x := tensor.New(tensor.F32, 2, 3, 3)
+		x.SetFloats([]float64{3 * scale, 0, 4 * scale, -scale, scale, 0, 0, 2 * scale, 7 * scale, scale, 0, 0, 0, scale, 0, 0, -scale, 0})
+		mean, variance := tensor.New(tensor.F32, 3), tensor.New(tensor.F32, 3)
+		mean.SetFloats([]float64{scale, 0, -scale})
+		variance.SetFloats([]float64{1, scale, 4 * scale})
+		for _, c := range []struct {
+			op ops.Op
+			in []tensor.Tensor
+		}{{norm.Group{Groups: 1}, []tensor.Tensor{x}}, {norm.Group{Groups: 3}, []tensor.Tensor{x}}, {norm.Group{Groups: 3}, []tensor.Tensor{x, w, bias}}, {norm.Batch{}, []tensor.Tensor{x, w, bias, mean, variance}}} {
+			want := tensor.New(tensor.F32, 2, 3, 3)
+			require.NoError(t, c.op.Reference([]tensor.Tensor{want}, c.in))
+			got, err := onBackend(b, c.op, c.in, false)
+			require.NoError(t, err)
+			for i, v := range want.Floats() {
+				tol := 1e-5
+				if scale < 1e-37 { // elements are subnormal
+					tol = 1e-3
+				}
+				require.InDelta(t, v, got[0].Floats()[i], tol*max(1, math.Abs(v)), "%T of about %g, element %d", c.op, scale, i)
+			}
+		}
+	}
+}
+
+// TestScoresBeyondFloat32: a row of finite numbers has a softmax, although its scale, or a mask, takes the scores out of float32's range.
+func TestScoresBeyondFloat32(t *testing.T) {
+	b, err := backends.Open("cpu")
+	require.NoError(t, err)
+	defer b.Close()
+	inf := float32(math.Inf(-1))
+	x := tensor.Of([]float32{3e30, 1, -2e30, 3e30, -1e30, -1e30, -3e30, -2e30, 0.25, 0, 0.5, 1}, 3, 4)
+	added := tensor.Of([]float32{inf, 0, 3e38, 0, 0, 0, 0, 0, inf, inf, inf, inf}, 3, 4)
+	huge := tensor.Of([]float32{3e38, 3e38, 0, 1, -3e38, -3e38, -3e38, -3e38, 1, 2, 3, 4}, 3, 4)
+	chosen := tensor.Of([]bool{false, true, true, true, false, true, true, true, false, false, false, false}, 3, 4)
+	for _, in := range [][]tensor.Tensor{{x}, {x, added}, {x, chosen}, {huge, huge}} {
+		for _, scale := range []float32{0, 1, 1e9, -1e9, 3e38} {
+			for _, log := range []bool{false, true} {
+				for _, axis := range []int{0, -1} {
+					op := attention.Softmax{Axis: axis, Scale: scale, Log: log}
+					want := tensor.New(tensor.F32, 3, 4)
+					require.NoError(t, op.Reference([]tensor.Tensor{want}, in))
+					got, err := onBackend(b, op, in, false)
+					require.NoError(t, err)
+					for i, v := range want.Floats() {
+						g := got[0].Floats()[i]
+						if v == g { // infinities of the logarithm too
+							continue
+						}
+						require.InDelta(t, v, g, 1e-6*max(1, math.Abs(v)), "%+v of %v, element %d", op, in, i)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestNoProducts: of a batch of none nothing is computed, whatever the type.
 func TestNoProducts(t *testing.T) {
 	b, err := backends.Open("cpu")

@@ -319,7 +319,7 @@ func l2Row(k *rowsKernel, e *env, c *cursor, buf []float32) {
 }
 
 func softmaxKernel(op attention.Softmax, c ops.Call) kernel {
-	k := &rowsKernel{in: []int{0, 1}, axis: op.Axis, grain: grainExp, buffers: 3, kind: softmaxRows, log: op.Log, scale: 1}
+	k := &rowsKernel{in: []int{0, 1}, axis: op.Axis, grain: grainExp, buffers: 4, kind: softmaxRows, log: op.Log, scale: 1}
 	if op.Scale != 0 {
 		k.scale, k.hasScale = op.Scale, true
 	}
@@ -337,40 +337,86 @@ func softmaxKernel(op attention.Softmax, c ops.Call) kernel {
 func softmaxRow(k *rowsKernel, e *env, c *cursor, buf []float32) {
 	n := k.width
 	x, y := k.row(e, c, 1, buf), k.target(c, buf)
+	// The scores have a buffer of their own: y may be x's memory, and x is looked at again if they overflow.
+	z, scores := buf[3*n:4*n], x
+	var mask []float32
 	if k.hasScale {
-		e.vec.Scale(y, x, k.scale, 0)
-		x = y
+		e.vec.Scale(z, x, k.scale, 0)
+		scores = z
 	}
 	if k.n > 2 {
 		if k.boolMask {
 			p, step := unsafe.Add(k.base[2], c.off[2]), k.along[2]
-			for i := range y {
-				y[i] = x[i]
+			mask = buf[n : 2*n]
+			for i, x := range scores {
+				mask[i], z[i] = 0, x
 				if *(*uint8)(unsafe.Add(p, i*step)) == 0 {
-					y[i] = float32(math.Inf(-1))
+					mask[i], z[i] = float32(math.Inf(-1)), float32(math.Inf(-1))
 				}
 			}
 		} else {
-			addMask(y, x, k.row(e, c, 2, buf[n:2*n]))
+			mask = k.row(e, c, 2, buf[n:2*n])
+			addMask(z, scores, mask)
 		}
-		x = y
+		scores = z
 	}
-	top := e.vec.MaxOf(x)
+	top := e.vec.MaxOf(scores)
+	if math.IsInf(float64(top), 0) && (k.hasScale || mask != nil) {
+		wideSoftmax(y, x, mask, float64(k.scale), k.log)
+		k.store(e, c, y)
+		return
+	}
 	if !k.log {
-		if sum := e.vec.ExpSub(y, x, top); sum != 0 {
+		if sum := e.vec.ExpSub(y, scores, top); sum != 0 {
 			e.vec.Scale(y, y, 1/sum, 0)
 		}
 		k.store(e, c, y)
 		return
 	}
 	if math.IsInf(float64(top), -1) {
-		copy(y, x)
+		copy(y, scores)
 	} else {
-		sum := e.vec.ExpSub(buf[2*n:3*n], x, top)
-		e.vec.Scale(y, x, 1, -top)
+		sum := e.vec.ExpSub(buf[2*n:3*n], scores, top)
+		e.vec.Scale(y, scores, 1, -top)
 		e.vec.Scale(y, y, 1, -float32(math.Log(float64(sum))))
 	}
 	k.store(e, c, y)
+}
+
+// wideSoftmax is the row in float64, for scores that float32 does not hold: a finite row has a softmax, however large its scale.
+func wideSoftmax(y, x, mask []float32, scale float64, log bool) {
+	score := func(i int) float64 {
+		switch {
+		case mask == nil:
+			return scale * float64(x[i])
+		case math.IsInf(float64(mask[i]), -1): // excluded, whatever the score is
+			return math.Inf(-1)
+		}
+		return scale*float64(x[i]) + float64(mask[i])
+	}
+	top, sum := math.Inf(-1), 0.
+	for i := range x {
+		top = max(top, score(i))
+	}
+	masked := math.IsInf(top, -1)
+	if !masked {
+		for i := range x {
+			sum += math.Exp(score(i) - top)
+		}
+	}
+	for i := range x {
+		z := score(i)
+		switch {
+		case masked && log:
+			y[i] = float32(top)
+		case masked:
+			y[i] = 0
+		case log:
+			y[i] = float32(z - top - math.Log(sum))
+		default:
+			y[i] = float32(math.Exp(z-top) / sum)
+		}
+	}
 }
 
 // addMask adds a mask; what it excludes (-Inf) stays excluded whatever the score is, NaN included.
@@ -469,26 +515,37 @@ func (k *channelsKernel) Do(_, job int) {
 	}
 	if k.groups == 0 {
 		ch := job % k.c
-		s := k.weight[ch] / float32(math.Sqrt(float64(k.variance[ch])+float64(k.eps)))
+		s := float64(k.weight[ch]) / math.Sqrt(float64(k.variance[ch])+float64(k.eps))
 		x, y := k.x[job*k.inner:][:k.inner], k.y[job*k.inner:][:k.inner]
 		k.e.vec.Scale(y, x, 1, -k.mean[ch])
-		k.e.vec.Scale(y, y, s, k.bias[ch])
+		scaleShift(k.e, y, s, k.bias[ch])
 		return
 	}
 	n := k.perGroup * k.inner
 	x, y := k.x[job*n:][:n], k.y[job*n:][:n]
 	center(k.e, y, x)
-	s := float32(1 / math.Sqrt(sumSq(k.e, y)/float64(n)+float64(k.eps)))
+	s := 1 / math.Sqrt(sumSq(k.e, y)/float64(n)+float64(k.eps))
 	for i := range k.perGroup {
 		ch := job*k.perGroup%k.c + i
 		w, b := s, float32(0)
 		if k.weight != nil {
-			w *= k.weight[ch]
+			w *= float64(k.weight[ch])
 		}
 		if k.bias != nil {
 			b = k.bias[ch]
 		}
-		part := y[i*k.inner:][:k.inner]
-		k.e.vec.Scale(part, part, w, b)
+		scaleShift(k.e, y[i*k.inner:][:k.inner], w, b)
 	}
+}
+
+// scaleShift sets y to y w + b. A factor that float32 does not hold is that of numbers near zero.
+func scaleShift(e *env, y []float32, w float64, b float32) {
+	s := float32(w)
+	if math.IsInf(float64(s), 0) && !math.IsInf(w, 0) {
+		for i, v := range y {
+			y[i] = float32(float64(v)*w + float64(b))
+		}
+		return
+	}
+	e.vec.Scale(y, y, s, b)
 }

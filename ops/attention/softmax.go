@@ -13,9 +13,9 @@ import (
 
 // Softmax is exp(z) / sum exp(z) along Axis, where z = Scale x + mask. The optional mask (input 1) is added if it has a floating-point
 // type, and excludes where it is false if it is Bool; it is broadcast to x. A row of which everything is masked (-Inf) gives zeros.
-// With Log the logarithm is returned; there a fully masked row gives -Inf.
+// With Log the logarithm is returned; there a fully masked row gives -Inf. Finite x and mask have a softmax also where z does not fit float32.
 type Softmax struct {
-	Axis  int     // below zero: from the innermost
+	Axis  int     // below zero from the innermost, so -1 for the classes of a batch; the zero value is the outermost
 	Scale float32 // 0 means 1
 	Log   bool
 }
