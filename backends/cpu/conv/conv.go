@@ -282,14 +282,15 @@ func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, tap int)) {
 	f.layOut()
 	s := &f.spec
 	cg, mg := s.C/s.Groups, s.M/s.Groups
-	nr, group, size := f.k.nr, f.k.kind.group(), f.k.kind.size()
+	nr, line, group := f.k.nr, f.k.line(), f.k.kind.group()
+	step := 4 * line / nr // bytes
 	panels := (mg + nr - 1) / nr
 	for i := range f.phases {
 		ph := &f.phases[i]
 		taps := ph.k / cg // of a segment
 		for g := range s.Groups {
 			for p := range panels {
-				out := f.data[ph.b+g*ph.group+p*nr*ph.steps*len(ph.segs):]
+				out := f.data[ph.b+g*ph.group+p*line*ph.steps*len(ph.segs):]
 				// A last panel of half the width is packed as such: its rows are nr/2 long.
 				width := f.k.width(mg - p*nr)
 				for si, sg := range ph.segs {
@@ -297,9 +298,9 @@ func (f *Filter) packTaps(put func(p unsafe.Pointer, o, c, tap int)) {
 					for t := range taps {
 						tap := s.tap(ph, sg) + t
 						for c := range cg {
-							line := out[(si*ph.steps+row/group)*width:]
+							at := unsafe.Pointer(&out[(si*ph.steps+row/group)*width*step/4])
 							for j := range min(mg-p*nr, nr) {
-								put(unsafe.Add(unsafe.Pointer(&line[j]), row%group*size), g*mg+p*nr+j, c, tap)
+								put(unsafe.Add(at, j*step+row%group*(step/group)), g*mg+p*nr+j, c, tap)
 							}
 							row++
 						}
@@ -319,13 +320,13 @@ func (f *Filter) layOut() {
 	} else {
 		f.phases = transposedPhases(s, cg)
 	}
-	nr, group := f.k.nr, f.k.kind.group()
+	nr, line, group := f.k.nr, f.k.line(), f.k.kind.group()
 	panels := (mg + nr - 1) / nr
 	total := 0
 	for i := range f.phases {
 		ph := &f.phases[i]
 		ph.b, ph.steps = total, ceilDiv(ph.k, group)
-		ph.group = panels * nr * ph.steps * len(ph.segs)
+		ph.group = panels * line * ph.steps * len(ph.segs)
 		total += ph.group * s.Groups
 	}
 	f.alloc(total)
@@ -493,7 +494,10 @@ type work struct {
 	gathered   bool // what is copied are the pixels that taps read, one after another
 	line       int  // numbers of a segment of a row of output in scratch, where gathered
 	flat       bool // all pixels of all images are one row
+	patches    bool // what is copied is all that a pixel of output reads, pixel by pixel; flat
+	pitch      int  // numbers between pixels of output in scratch, where flat
 	offs       []int
+	steps      int // of a segment
 	padLeft    int
 	width      int // pixels of a row in scratch
 	dzMin      int
@@ -579,7 +583,7 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 func (p *Plan) work(ph *phase, panels, workers int) work {
 	s := &p.s
 	depth := s.Depth.or(one)
-	w := work{ph: ph, planes: depth.Out, rows: s.OH, cols: s.OW}
+	w := work{ph: ph, planes: depth.Out, rows: s.OH, cols: s.OW, steps: ph.steps, pitch: s.C}
 	sz, sy, sx := depth.Stride, s.SH, s.SW
 	size := p.k.kind.size()
 	if s.Transposed {
@@ -605,8 +609,12 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.width = s.W
 	}
 	w.flat = !w.copied && s.KH == 1 && s.KW == 1 && sy == 1 && sx == 1 && s.OH == s.H && s.OW == s.W && depth.single() && !s.Transposed
+	if p.patchwise(ph, &w) {
+		w.copied, w.flat, w.patches = false, true, true
+		w.pitch = len(ph.segs) * ph.k * s.Groups
+	}
 	if w.flat {
-		w.cols, w.rows = s.N*s.OH*s.OW, 1
+		w.cols, w.rows = s.planes()*s.OH*s.OW, 1
 	}
 	// A step takes about a cycle for each pixel: very long sums take fewer, so that no call takes 100 microseconds.
 	const cycles = 300_000
@@ -618,7 +626,7 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.strips = min(max(cycles/max(n*w.mr, 1), 1), together)
 	}
 	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
-	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.nr, 1)
+	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.line(), 1)
 	w.panels = min(max(inL2(p.kn.panelFloats)/perPanel, 1), panels)
 	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
 	w.cuts = ceilDiv(panels, w.panels)
@@ -651,10 +659,13 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		}
 		return max(block, 1)
 	}
-	if !w.copied {
+	scratch := inL2(p.kn.scratchFloats)
+	switch {
+	case w.flat && p.k.kind == kindS16: // always in scratch memory
+		w.block = jobs(max(scratch/max(product(unit, w.pitch, size)/4, 1), 1))
+	case !w.copied:
 		w.block = jobs(units)
-	} else {
-		scratch := inL2(p.kn.scratchFloats)
+	default:
 		w.block = jobs(max((scratch/max(product(w.dzPlanes, w.width, s.C, size)/4, 1)-w.dyRows)/sy+1, 1))
 		// Long strides, dilations and padding make rows of which taps read little, and nothing bounds the rest.
 		const sparse = 4
@@ -674,7 +685,15 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.block *= unit
 	}
 	w.high = (min(w.block, w.rows)-1)*sy + w.dyRows
+	if w.patches && s.Groups == 1 && ph.k%p.k.kind.group() == 0 { // one long segment
+		w.offs, w.steps = []int{0}, ph.steps*len(ph.segs)
+		return w
+	}
 	for i, sg := range ph.segs {
+		if w.patches {
+			w.offs = append(w.offs, i*ph.k*s.Groups*size)
+			continue
+		}
 		if w.gathered {
 			w.offs = append(w.offs, i*w.line*size)
 			continue
@@ -687,6 +706,20 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		w.offs = append(w.offs, ((sg.dz*w.high+sg.dy)*w.width+sg.dx)*s.C*size)
 	}
 	return w
+}
+
+// patchwise reports whether scratch memory takes all that a pixel of output reads, pixel by pixel. That is more to copy, but pixels of all rows then make
+// whole tiles, and those that a stride skips take no place.
+func (p *Plan) patchwise(ph *phase, w *work) bool {
+	s := &p.s
+	const (
+		channels = 48 // of output: what is copied for fewer is not worth it
+		run      = 64 // numbers that are copied at once
+	)
+	if p.k.kind != kindS16 || w.flat || s.Transposed || s.M/s.Groups < channels || ph.k*s.Groups < run {
+		return false
+	}
+	return s.SW > 1 || w.cols%p.k.mr != 0 && w.cols < 4*p.k.mr
 }
 
 // mostSize is more than any memory has, or a quarter of what an int of 32 bits holds. Sums of two still fit an int.
@@ -814,7 +847,7 @@ func (p *Plan) Do(worker, job int) {
 	panelsAll := ceilDiv(mg, p.k.nr)
 
 	t := &sc.t
-	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.ph.steps
+	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.steps
 	t.lo, t.hi, t.p, t.q, t.mode, t.s, t.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
 	if a.Raw {
 		t.mode = raw
@@ -827,8 +860,11 @@ func (p *Plan) Do(worker, job int) {
 	}
 	from, to := image*depth.In+plane*sz+w.dzMin, image*depth.Out+oz+plane*stepZ // of all planes
 	t.ars = sx * s.C * size
-	if w.gathered {
+	switch {
+	case w.gathered:
 		t.ars = w.line / w.cols * size
+	case w.flat:
+		t.ars = w.pitch * size
 	}
 
 	t.narrow = 0
@@ -848,6 +884,8 @@ func (p *Plan) Do(worker, job int) {
 	}
 	var base unsafe.Pointer // of the pixel at row 0, column 0 of the block
 	switch {
+	case w.patches:
+		base = p.patch(sc, block)
 	case w.gathered:
 		base = p.gather(sc, image, plane*sz, first, last, sy, sx)
 	case w.copied:
@@ -886,7 +924,7 @@ func (p *Plan) Do(worker, job int) {
 				case w.copied:
 					at = ((row-first)*sy*w.width + col*sx) * s.C
 				case loads && w.flat:
-					at = (col - c0) * s.C
+					at = (col - c0) * w.pitch
 				case loads:
 					at = ((row-first)*sy*w.width + col*sx) * s.C
 				default:
@@ -912,7 +950,7 @@ func (p *Plan) panels(sc *scratch, g, p0, p1, h, count, pixel, stepX, strip int)
 	a, s, w, k := p.args, &p.s, p.cur, p.k
 	t := &sc.t
 	mg := s.M / s.Groups
-	size := k.nr * w.ph.steps * len(w.ph.segs)
+	size := k.line() * w.ph.steps * len(w.ph.segs)
 	stride := len(p.init) / s.Groups
 	// The panels of the next cut lie behind these: a half with each of two strips, when those of this one have come.
 	ahead := 0
@@ -1098,6 +1136,33 @@ func (p *Plan) gather(sc *scratch, image, z, first, last, sy, sx int) unsafe.Poi
 		}
 	}
 	return unsafe.Pointer(&sc.rows[0])
+}
+
+// patch copies what the pixels of a block read, in the order in which the taps read it, with zeros for what lies outside, and returns the first.
+func (p *Plan) patch(sc *scratch, block int) unsafe.Pointer {
+	w, s, size := p.cur, &p.s, p.k.kind.size()
+	depth, run := s.Depth.or(one), w.ph.k*s.Groups
+	first, last := block*w.block, min((block+1)*w.block, w.cols)
+	sc.need(&sc.rows, w.block*w.pitch*size/4+16)
+	base := unsafe.Pointer(&sc.rows[0])
+	row, x := first/s.OW, first%s.OW
+	for i := range last - first {
+		plane, top := row/s.OH, row%s.OH*s.SH
+		image, front := plane/depth.Out, plane%depth.Out*depth.Stride
+		dst := unsafe.Add(base, i*w.pitch*size)
+		for _, sg := range w.ph.segs {
+			if z, y := front+sg.dz, top+sg.dy; z < 0 || z >= depth.In || y < 0 || y >= s.H {
+				p.fill(dst, run)
+			} else {
+				p.copyPixels(dst, (image*depth.In+z)*s.H+y, x*s.SW+sg.dx, run/s.C)
+			}
+			dst = unsafe.Add(dst, run*size)
+		}
+		if x++; x == s.OW {
+			row, x = row+1, 0
+		}
+	}
+	return base
 }
 
 // copyPixels copies n pixels from x on of a row of all images, with zeros for those outside.

@@ -78,13 +78,15 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 	if small {
 		if k := kernelsOf(kindU8, isa); k.isa != cpuinfo.Portable || f.k.isa == cpuinfo.Portable {
 			f.k = k
+		} else if f.k.small != nil {
+			f.k = f.k.small
 		}
 	}
 	cg := s.C / s.Groups
 	taps := s.taps()
 	put := func(p unsafe.Pointer, o, c, tap int) {
 		v := w[(o*cg+c)*taps+tap]
-		if f.k.kind == kindU8 {
+		if f.k.kind == kindU8 || f.k.step == 2 {
 			*(*int8)(p) = int8(v)
 		} else {
 			*(*int16)(p) = v
@@ -252,9 +254,13 @@ func (p *Plan) loads() bool {
 	return true
 }
 
-// tileDot is the tile kernel for steps of several numbers in Go, and the definition of the others. Pairs of bfloat16 are added as the
+// tileDot is the tile kernel for steps of several numbers in Go, and the definition of the others; small says that a filter of words is kept as bytes. Pairs of bfloat16 are added as the
 // instruction adds them, the odd one first, but for subnormal numbers, which it takes for zero.
-func tileDot(p *tile, h int, k kind) {
+func tileDot(p *tile, h int, k kind, small bool) {
+	step := 4
+	if small {
+		step = 2
+	}
 	var facc [portableMR][portableNR]float32
 	var iacc [portableMR][portableNR]int32
 	b := p.b
@@ -264,7 +270,7 @@ func tileDot(p *tile, h int, k kind) {
 			for i := range h {
 				x := unsafe.Add(a, i*p.ars+4*t)
 				for j := range portableNR {
-					y := unsafe.Add(b, 4*j)
+					y := unsafe.Add(b, step*j)
 					switch k {
 					case kindBF16:
 						u, v := (*[2]uint16)(x), (*[2]uint16)(y)
@@ -276,12 +282,18 @@ func tileDot(p *tile, h int, k kind) {
 							iacc[i][j] += int32(u[e]) * int32(v[e])
 						}
 					default:
-						u, v := (*[2]int16)(x), (*[2]int16)(y)
+						u, v := (*[2]int16)(x), [2]int16{}
+						if small {
+							w := (*[2]int8)(y)
+							v = [2]int16{int16(w[0]), int16(w[1])}
+						} else {
+							v = *(*[2]int16)(y)
+						}
 						iacc[i][j] += int32(u[0])*int32(v[0]) + int32(u[1])*int32(v[1])
 					}
 				}
 			}
-			b = unsafe.Add(b, portableNR*4)
+			b = unsafe.Add(b, portableNR*step)
 		}
 	}
 	for i := range h {

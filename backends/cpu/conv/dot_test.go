@@ -15,12 +15,51 @@ import (
 
 func dotCases() []Spec {
 	var list []Spec
-	for _, s := range slices.Concat(cases(), some(deepCases()), some(sparseCases())) {
+	for _, s := range slices.Concat(cases(), some(deepCases()), some(sparseCases()), patchCases()) {
 		if !s.Depthwise() && !s.Transposed {
 			list = append(list, s)
 		}
 	}
 	return list
+}
+
+// patchCases are convolutions with enough channels for words to be copied pixel by pixel: strides, padding, groups, odd channels and a depth, of one
+// image and of several, in rows that are whole tiles and in others.
+func patchCases() []Spec {
+	var list []Spec
+	for i, c := range []int{22, 64, 65, 128, 192} {
+		list = append(list,
+			Spec{N: 2, H: 9, W: 11, C: c, M: 48 + i, KH: 3, KW: 3, SH: 2, SW: 2, DH: 1, DW: 1, Top: 1, Left: 1, OH: 5, OW: 6, Groups: 1},
+			Spec{N: 1, H: 7, W: 7, C: c, M: 64, KH: 1, KW: 1, SH: 2, SW: 2, DH: 1, DW: 1, OH: 4, OW: 4, Groups: 1},
+			Spec{N: 1, H: 7, W: 13, C: 2 * c, M: 96, KH: 3, KW: 2, SH: 1, SW: 1, DH: 2, DW: 2, Top: 2, Left: 1, OH: 7, OW: 13, Groups: 2},
+			Spec{N: 2, Depth: Dim{In: 3, Out: 2, Kernel: 2, Stride: 2, Dilation: 1, Before: 1}, H: 5, W: 7, C: c, M: 49, KH: 2, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Left: 1, OH: 4, OW: 7, Groups: 1})
+	}
+	return list
+}
+
+// Patches and small filters are what the cases with enough channels run with, and stay within the scratch memory that is told.
+func TestPatches(t *testing.T) {
+	for _, s := range patchCases() {
+		s.Type = Int8
+		w, x := make([]int16, s.Weights()), make([]byte, s.N*s.Depth.or(one).In*s.H*s.W*s.C)
+		f, err := PackInt(s, w, best())
+		require.NoError(t, err)
+		if f.k.kind != kindS16 {
+			t.Skip("bytes are multiplied as such")
+		}
+		require.Equal(t, 2, f.k.step)
+		w[0] = 200
+		wide, err := PackInt(s, w, best())
+		require.NoError(t, err)
+		require.Equal(t, 2*len(f.data), len(wide.data))
+		for _, threads := range []int{1, 3} {
+			p, err := NewPlan(f, s, threads)
+			require.NoError(t, err)
+			require.Equal(t, s.C >= 64 || s.Groups == 1 && s.C*s.KW >= 64, p.works[0].patches, "%+v", s)
+			p.Run(&Args{X8: x, Y: make([]float32, s.N*s.Depth.or(one).Out*s.OH*s.OW*s.M), Act: NoAct})
+			require.LessOrEqual(t, p.Held(), p.WorkspaceBytes(false, false), "%+v", s)
+		}
+	}
 }
 
 // integerCase is a convolution of bytes with its sums by the definition.

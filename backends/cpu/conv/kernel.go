@@ -126,6 +126,8 @@ type kernels struct {
 	narrows bool          // tiles store bytes
 	wide    []func(*tile) // by pixels
 	half    []func(*tile) // of nr / 2 channels, or nil
+	step    int           // 2: filters of words are kept as bytes; 0: a step of a filter has 4 bytes for each channel
+	small   *kernels      // of kindS16: the same with a step of 2, or nil
 	wider   *kernels      // the same with panels of 3/2 nr channels, of fewer pixels; or nil
 	sr      int           // most pixels of a strip
 	block   int           // strips take whole blocks of so many channels; 1: any number
@@ -184,12 +186,34 @@ var portable = [...]*kernels{
 	},
 	kindBF16: portableDot(kindBF16),
 	kindU8:   portableDot(kindU8),
-	kindS16:  portableDot(kindS16),
+	kindS16:  withSmall(portableDot(kindS16), portableSmall()),
 }
 
 func portableDot(k kind) *kernels {
 	return &kernels{isa: cpuinfo.Portable, kind: k, nr: portableNR, mr: portableMR, masks: true, narrows: k.integer(),
-		wide: heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileDot(p, h, k) } })}
+		wide: heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileDot(p, h, k, false) } })}
+}
+
+// portableSmall are the kernels of words by bytes.
+func portableSmall() kernels {
+	k := *portableDot(kindS16)
+	k.wide = heights(portableMR, func(h int) func(*tile) { return func(p *tile) { tileDot(p, h, kindS16, true) } })
+	return k
+}
+
+// withSmall adds to kernels of words those that read filters of bytes.
+func withSmall(k *kernels, small kernels) *kernels {
+	small.step = 2
+	k.small = &small
+	return k
+}
+
+// line returns the floats that a step of a panel takes.
+func (k *kernels) line() int {
+	if k.step == 2 {
+		return k.nr / 2
+	}
+	return k.nr
 }
 
 func heights[T any](n int, f func(h int) T) []T {

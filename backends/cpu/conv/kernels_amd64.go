@@ -25,10 +25,10 @@ var amd64Kernels = []*kernels{
 	},
 	{isa: cpuinfo.AVXVNNI, kind: kindU8, nr: 16, mr: 6, strips: true, narrows: true, wide: tileU8AVX2x16[:]},
 	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, strips: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
-	{
+	withSmall(&kernels{
 		isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, strips: true, narrows: true, read: 16, wide: tileS16AVX2x16[:],
 		intIn: [2]func(*transform){winogradInputU8AVX2, winogradInputS8AVX2}, intOut: winogradOutputS32AVX2,
-	},
+	}, kernels{isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, strips: true, narrows: true, wide: tileS16S8AVX2x16[:]}),
 }
 
 // floatsAVX2 returns AVX2's kernels of floats, whose tiles have narrow panels or wide ones.

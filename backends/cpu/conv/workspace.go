@@ -46,7 +46,7 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 			rows = max(rows, product(w.dzPlanes, w.high, w.width, s.C))
 		case !load && p.k.kind == kindF32 || p.k.kind == kindBF16: // read where they lie
 		case w.flat:
-			rows = max(rows, min(w.block, w.cols)*s.C)
+			rows = max(rows, product(w.block, w.pitch))
 		default:
 			rows = max(rows, min((min(w.block, w.rows)-1)*sy+w.dyMin+w.dyRows, s.H)*s.W*s.C)
 		}

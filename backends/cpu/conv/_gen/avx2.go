@@ -4,7 +4,7 @@ import "fmt"
 
 func avx2(dir string) {
 	tiles256(dir)
-	for _, k := range []element{bytes8, words16} {
+	for _, k := range []element{bytes8, words16, words8} {
 		f := &file{}
 		for h := 1; h <= 6; h++ {
 			f.tile256(k, h)
@@ -28,6 +28,10 @@ const stripMax256 = 8
 // tile256 always stores 16 channels; the driver gives it memory for them.
 func (f *file) tile256(k element, h int) {
 	const nv = 2
+	vector, load := 32, "VMOVUPS" // of the filter
+	if k == words8 {
+		vector, load = 16, "VPMOVSXBW"
+	}
 	name := fmt.Sprintf("%sAVX2h%dx16", k.tile, h)
 	f.text(name, "tile", fmt.Sprintf("computes %d pixels by 16 channels.", h))
 	acc := func(i, v int) string { return fmt.Sprintf("Y%d", i*nv+v) }
@@ -59,18 +63,18 @@ func (f *file) tile256(k element, h int) {
 	f.p("\tMOVQ %d(DI), CX", oK)
 	step := func(at int) {
 		for v := 0; v < nv; v++ {
-			f.p("\tVMOVUPS %d(BX), %s", (at*nv+v)*32, breg(v))
+			f.p("\t%s %d(BX), %s", load, (at*nv+v)*vector, breg(v))
 		}
 		for i := 0; i < h; i++ {
 			a, addr := areg[i%len(areg)], rowAddr("AX", i)
-			if k == words16 {
+			if k != bytes8 {
 				a = areg[0]
 			}
 			if at > 0 {
 				addr = fmt.Sprintf("%d%s", 4*at, addr)
 			}
 			f.p("\tVBROADCASTSS %s, %s", addr, a)
-			if k == words16 { // both products before the sums: the second may take the place of the pixel
+			if k != bytes8 { // both products before the sums: the second may take the place of the pixel
 				products := [nv]string{areg[1], a}
 				for v, t := range products {
 					f.p("\tVPMADDWD %s, %s, %s", breg(v), a, t)
@@ -90,8 +94,8 @@ func (f *file) tile256(k element, h int) {
 	f.p("\tPCALIGN $64")
 	f.p("pair:")
 	if high {
-		for line := range nv {
-			f.p("\tPREFETCHT0 %d(BX)", 32*nv*far+64*line)
+		for line := range 2 * nv * vector / 64 {
+			f.p("\tPREFETCHT0 %d(BX)", vector*nv*far+64*line)
 		}
 		f.p("\tPREFETCHT1 (R15)") // what comes next, at half the rate of what is read now
 		f.p("\tADDQ $64, R15")
@@ -99,14 +103,14 @@ func (f *file) tile256(k element, h int) {
 	step(0)
 	step(1)
 	f.p("\tADDQ $8, AX")
-	f.p("\tADDQ $128, BX")
+	f.p("\tADDQ $%d, BX", 2*nv*vector)
 	f.p("\tSUBQ $2, CX")
 	f.p("\tJGE pair")
 	f.p("odd:")
 	f.p("\tADDQ $2, CX")
 	f.p("\tJEQ next")
 	step(0)
-	f.p("\tADDQ $64, BX")
+	f.p("\tADDQ $%d, BX", nv*vector)
 	f.p("next:")
 	f.p("\tDECQ DX")
 	f.p("\tJNE segment")

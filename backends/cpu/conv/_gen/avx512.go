@@ -40,10 +40,11 @@ type element struct {
 }
 
 var (
-	floats  = element{"tile", "tile", false}          // a float32
-	pairs   = element{"tileBF16", "tile_bf16", false} // two bfloat16
-	bytes8  = element{"tileU8", "tile_u8", true}      // four unsigned bytes, by signed ones
-	words16 = element{"tileS16", "tile_s16", true}    // two int16
+	floats  = element{"tile", "tile", false}           // a float32
+	pairs   = element{"tileBF16", "tile_bf16", false}  // two bfloat16
+	bytes8  = element{"tileU8", "tile_u8", true}       // four unsigned bytes, by signed ones
+	words16 = element{"tileS16", "tile_s16", true}     // two int16
+	words8  = element{"tileS16S8", "tile_s16s8", true} // two int16, by signed bytes
 )
 
 func tables512(k element) string {
