@@ -198,15 +198,19 @@ func (e *SpecError) Error() string { return e.reason }
 // importedBy are the packages of this module whose import links a backend.
 var importedBy = map[string]string{"aie": "aie", "cpu": "cpu", "reference": "reference", "xdna": "xdna", "xdna2": "xdna"}
 
+// linked lists the names that Open takes.
+func linked() string {
+	if names := Names(); len(names) > 0 {
+		return strings.Join(names, ", ")
+	}
+	return "none"
+}
+
 // unlinked says how a backend that is not registered can be, if it is one of this module's.
 func unlinked(name string) error {
-	linked := strings.Join(Names(), ", ")
-	if linked == "" {
-		linked = "none"
-	}
-	reason := fmt.Sprintf("unknown backend %q; linked are: %s", name, linked)
+	reason := fmt.Sprintf("unknown backend %q; linked are: %s", name, linked())
 	if p, ok := importedBy[name]; ok {
-		reason = fmt.Sprintf("backend %q is not linked: import _ \"github.com/tessera-go/tessera/backends/%s\" links it; linked are: %s", name, p, linked)
+		reason = fmt.Sprintf("backend %q is not linked: import _ \"github.com/tessera-go/tessera/backends/%s\" links it; linked are: %s", name, p, linked())
 	}
 	return errors.New(reason)
 }
@@ -215,6 +219,9 @@ func unlinked(name string) error {
 // are wrong are a [SpecError]; other errors say that this program has no such backend, or that it cannot be opened here.
 func Open(spec string, overrides ...string) (Backend, error) {
 	name, rest, _ := strings.Cut(spec, ":")
+	if name == "" {
+		return nil, &SpecError{fmt.Sprintf("a backend's name is missing; linked are: %s", linked())}
+	}
 	registryMu.Lock()
 	open := registry[name]
 	registryMu.Unlock()

@@ -35,6 +35,8 @@ func TestOpen(t *testing.T) {
 		{spec: "probe:mode=slow,threads=3", overrides: []string{"threads=5", ""}, mode: "slow", threads: 5},
 		{spec: "prob", err: `unknown backend "prob"; linked are: `},
 		{spec: "cpu:threads=1", err: `backend "cpu" is not linked: import _ "github.com/tessera-go/tessera/backends/cpu" links it; linked are: probe`},
+		{spec: "", err: "a backend's name is missing; linked are: "},
+		{spec: ":mode=fast", err: "a backend's name is missing"},
 		{spec: "xdna2", err: `import _ "github.com/tessera-go/tessera/backends/xdna" links it`},
 		{spec: "probe:mode=quick", err: "one of fast, slow is right"},
 		{spec: "probe:threads=x", err: "a number from 0 to 64"},

@@ -39,7 +39,7 @@ func both(list ...wrong) wrong {
 var (
 	wrongThreads = wrong{"threads": {"-1", "1025"}}
 	wrongBackend = both(wrongThreads, wrong{
-		"backend": {"", "nonsense", "cpu:nonsense", "cpu:nonsense=1", "cpu:threads=x", "xdna2:threads=1,threads=1"}, "precision": {"nonsense", "int8"}, "mode": {"nonsense", "fast"},
+		"backend": {"", "cpu:nonsense", "cpu:nonsense=1", "cpu:threads=x", "xdna2:threads=1,threads=1"}, "precision": {"nonsense", "int8"}, "mode": {"nonsense", "fast"},
 	})
 	wrongModel    = both(wrongBackend, wrong{"max-memory": {"nonsense", "-1", "12x", "NaN"}, "disable-pass": {"nonsense", "glu,nonsense"}})
 	wrongLLM      = both(wrongModel, wrong{"context": {"-1", "99999999"}, "cache-type": {"", "nonsense", "q4_0"}})
@@ -86,7 +86,7 @@ func flagCases(t *testing.T) map[string]flagCase {
 		"bench model": {wrong: both(wrongLLM, wrong{"prompt-tokens": {"0", "-1", "99999999"}, "decode-tokens": {"-1", "99999999"}, "runs": {"0", "-1", "1000001"}, "shape": {"", "nonsense", "a=1"}}), files: []string{"model", "trace"}, any: []string{"cache"}},
 		"bench passes": {args: []string{"--model", digits, "--rounds", "1"}, wrong: both(wrongThreads, wrong{"shape": {"", "nonsense", "image", "image=", "image=x", "image=-1x1x28x28", "nonsense=1x1",
 			"image=1x1x28x28x99999999999"}, "rounds": {"0", "-1", "1000001"}, "tokens": {"0", "-1", "1048577"}}), files: []string{"model"}},
-		"bench swap": {args: []string{"--text", "main_test.go", "--images", "main_test.go", "--labels", "main_test.go"}, wrong: both(wrongThreads, wrong{"limit": {"-1"}, "context": {"-1", "1", "99999999"}, "backends": {"", "nonsense", "cpu,nonsense"}}),
+		"bench swap": {args: []string{"--text", "main_test.go", "--images", "main_test.go", "--labels", "main_test.go"}, wrong: both(wrongThreads, wrong{"limit": {"-1"}, "context": {"-1", "1", "99999999"}, "backends": {""}}),
 			files: []string{"model", "text", "images", "labels"}},
 		"bench ladder": {args: []string{"--size", "8x8x8"}, wrong: both(wrongThreads, wrong{"size": {"", "8", "8x8x8x8", "8x0x8", "8x8xK", "8x8x99999999"}, "stage": {"nonsense", "0", "8", "1,nonsense"},
 			"runs": {"0", "-1", "1048577"}, "seconds": {"-1", "3601"}}), any: []string{"seed"}},
@@ -126,8 +126,11 @@ func leaves(cmd *cobra.Command) map[string]*cobra.Command {
 	return all
 }
 
-// A wrong value of any flag of any sub-command is wrong usage that names the flag; a file that cannot be had is a failure that names
-// the file. Neither leaves anything on standard output. A flag that is in no case fails the test.
+// unknown are flags that name what may be elsewhere, and values that are not here: a failure that names the flag, as a file that is missing is one.
+var unknown = map[string][]string{"backend": {"nonsense", "nonsense:threads=1"}, "backends": {"nonsense", "cpu,nonsense"}}
+
+// A wrong value of any flag of any sub-command is wrong usage that names the flag; a file that cannot be had, or a backend, is a failure that names
+// it. Neither leaves anything on standard output. A flag that is in no case fails the test.
 func TestWrongValues(t *testing.T) {
 	cases := flagCases(t)
 	commands := leaves(newRoot())
@@ -159,6 +162,9 @@ func TestWrongValues(t *testing.T) {
 				}
 				for _, value := range values {
 					try(t, f.Name, value, 2, "--"+f.Name)
+				}
+				for _, value := range unknown[f.Name] {
+					try(t, f.Name, value, 1, "--"+f.Name)
 				}
 				if slices.Contains(c.files, f.Name) {
 					known = true

@@ -42,6 +42,7 @@ func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, co
 // run executes the command line and returns the exit status.
 func run(ctx context.Context, args []string) int {
 	root := newRoot()
+	args = flagsBehind(root, args)
 	root.SetArgs(args)
 	warnStrays(root.ErrOrStderr(), os.Environ())
 	out := &watchedWriter{file: os.Stdout}

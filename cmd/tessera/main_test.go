@@ -22,6 +22,7 @@ func call(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	var out, errs bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errs)
+	args = flagsBehind(root, args)
 	root.SetArgs(args)
 	err = root.ExecuteContext(cli.WithTyped(context.Background(), args))
 	return out.String(), errs.String(), err
@@ -80,6 +81,11 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"backends", "--nonsense"}, 2},
 		{[]string{"backends", "extra"}, 2},
 		{[]string{"nonsense"}, 2},
+		{[]string{"--json", "backends"}, 0},
+		{[]string{"--nonsense", "backends"}, 2},
+		{[]string{"--help", "xdna", "plan"}, 0},
+		{[]string{"--version"}, 0},
+		{[]string{"--json"}, 2},
 	} {
 		require.Equal(t, c.want, status(t, c.args...), "%v", c.args)
 	}
@@ -102,4 +108,30 @@ func TestLostOutput(t *testing.T) {
 	for _, args := range [][]string{{"generate", "-n", "1"}, {"backends"}, {"tune", "--list"}, {"help"}} {
 		require.Equal(t, 1, run(context.Background(), args), "%v", args)
 	}
+}
+
+// Flags may stand anywhere, before the names of sub-commands too.
+func TestFlagsAnywhere(t *testing.T) {
+	for _, c := range []struct{ typed, want string }{
+		{"backends --json", "backends --json"},
+		{"--json backends", "backends --json"},
+		{"--json classify a.png -m x.onnx", "classify --json a.png -m x.onnx"},
+		{"-n 2 --temp 0 generate -p War", "generate -n 2 --temp 0 -p War"},
+		{"-n2 --temp=0 --json generate", "generate -n2 --temp=0 --json"},
+		{"--json bench --threads 1 gemm --plain", "bench gemm --json --threads 1 --plain"},
+		{"xdna --double-c predict --size 1x1x1", "xdna predict --double-c --size 1x1x1"},
+		{"--cache generate", "generate --cache"}, // its value stands behind an equals sign
+		{"--model generate generate", "generate --model generate"},
+		{"--model generate", "--model generate"}, // no sub-command is left
+		{"--zebra generate", "generate --zebra"},
+		{"--json nonsense", "--json nonsense"},
+		{"xdna --emulate plan --json", "xdna plan --emulate --json"}, // a switch of plan, a number for plot
+		{"xdna --emulate 3 plot", "xdna plot --emulate 3"},
+		{"-- generate", "-- generate"},
+	} {
+		require.Equal(t, c.want, strings.Join(flagsBehind(newRoot(), strings.Fields(c.typed)), " "), c.typed)
+	}
+	out, _, err := call(t, "--json", "--threads", "1", "generate", "-p", "War", "-n", "2", "--temp", "0")
+	require.NoError(t, err)
+	require.True(t, json.Valid([]byte(out)))
 }
