@@ -401,6 +401,38 @@ func TestScoresBeyondFloat32(t *testing.T) {
 	}
 }
 
+// TestQueryBeyondFloat32: a query whose scores do not fit float32 leaves the others alone.
+func TestQueryBeyondFloat32(t *testing.T) {
+	b, err := backends.Open("cpu")
+	require.NoError(t, err)
+	defer b.Close()
+	const m, n, d = 7, 33, 8
+	rng := rand.New(rand.NewPCG(5, 6))
+	q, k, v := tensor.New(tensor.F32, 2, m, d), tensor.New(tensor.F32, 2, n, d), tensor.New(tensor.F32, 2, n, d)
+	for _, x := range []tensor.Tensor{q, k, v} {
+		for i := range tensor.Data[float32](x) {
+			tensor.Data[float32](x)[i] = float32(rng.NormFloat64())
+		}
+	}
+	for _, bad := range []int{0, 3, m - 1} {
+		broken := q.Clone()
+		for i := range d {
+			tensor.Data[float32](broken)[bad*d+i] *= 1e38 // of head 0
+		}
+		for _, op := range []attention.SDPA{{}, {Scale: 4}, {Causal: true}} {
+			want := tensor.New(tensor.F32, 2, m, d)
+			require.NoError(t, op.Reference([]tensor.Tensor{want}, []tensor.Tensor{q, k, v}))
+			got, err := onBackend(b, op, []tensor.Tensor{broken, k, v}, false)
+			require.NoError(t, err)
+			for row := range 2 * m {
+				if row != bad {
+					require.InDeltaSlice(t, want.Floats()[row*d:][:d], got[0].Floats()[row*d:][:d], 1e-5, "%+v, query %d beyond, query %d", op, bad, row)
+				}
+			}
+		}
+	}
+}
+
 // TestNoProducts: of a batch of none nothing is computed, whatever the type.
 func TestNoProducts(t *testing.T) {
 	b, err := backends.Open("cpu")

@@ -18,6 +18,8 @@ import (
 // visible to query i only if j <= position[i]; without positions, position[i] is i + N - M, as for the last M of N tokens. With Window
 // above 0, also only if j > position[i] - Window. So a key cache may be longer than what is filled: rows beyond the positions are not
 // read. The output is [..., H, M, DV]; a query that sees no key gives zeros.
+//
+// Scores are float32 on backends: a query of which Scale Q, or a score, does not fit gives NaN or numbers without meaning, the others their results.
 type SDPA struct {
 	Scale   float32 // 0 means 1/sqrt(D)
 	Softcap float32 // 0 means none
