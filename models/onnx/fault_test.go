@@ -185,6 +185,39 @@ func TestOpenOfAFileCutShort(t *testing.T) {
 	require.ErrorContains(t, err, path)
 }
 
+// A closed session computes no more, and makes nothing that nobody would close; its model, and what other sessions gave, stay.
+func TestClosedSession(t *testing.T) {
+	ctx := context.Background()
+	for _, o := range []Options{{}, {Eager: true}} {
+		path, _ := saveNet(t, 2, false)
+		m, err := Open(path)
+		require.NoError(t, err)
+		in := map[string]Value{"x": Of(tensor.New(tensor.F32, 2, 16, 12, 12))}
+		other, err := NewSession(ctx, m, o)
+		require.NoError(t, err)
+		for _, runs := range []int{0, 1} {
+			s, err := NewSession(ctx, m, o)
+			require.NoError(t, err)
+			for range runs {
+				_, err = s.Run(ctx, in)
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.Close())
+			require.NoError(t, s.Close())
+			for _, x := range []*Session{s, s.Fork()} {
+				_, err = x.Run(ctx, in)
+				require.ErrorContains(t, err, "the session is closed")
+				require.ErrorContains(t, x.Prepare(ctx, map[string]tensor.Spec{"x": in["x"].Tensor.Spec}), "the session is closed")
+				require.Empty(t, x.graphs)
+			}
+			_, err = other.Run(ctx, in)
+			require.NoError(t, err)
+		}
+		require.NoError(t, other.Close())
+		require.NoError(t, m.Close())
+	}
+}
+
 // After Close nothing reads what is no longer mapped.
 func TestClosedModel(t *testing.T) {
 	ctx := context.Background()

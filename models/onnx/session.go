@@ -43,8 +43,9 @@ type Session struct {
 	run     *runner        // of the eager machine
 	inits   map[*Tensor]*value
 	current *lowered
-	eagerly string           // why the last run was eager
-	forked  bool             // the weights belong to another session
+	eagerly string // why the last run was eager
+	forked  bool   // the weights belong to another session
+	closed  bool
 	own     backends.Backend // opened because the options name none
 	start   []backends.Stats
 }
@@ -203,8 +204,8 @@ func (s *Session) fixedInputs() (map[string]tensor.Spec, bool) {
 
 // Prepare compiles the model for input shapes, so that the first run need not.
 func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (err error) {
-	if s.model.closed {
-		return errClosed
+	if err := s.usable(); err != nil {
+		return err
 	}
 	defer mem.Caught(mem.Catch(), &err)
 	low, err := s.lower(ctx, specs, nil, false)
@@ -216,8 +217,8 @@ func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (er
 
 // Run computes the outputs. Tensors among the results are valid until the next run or until Close, whichever comes first.
 func (s *Session) Run(ctx context.Context, in map[string]Value) (out map[string]Value, err error) {
-	if s.model.closed {
-		return nil, errClosed
+	if err := s.usable(); err != nil {
+		return nil, err
 	}
 	defer mem.Caught(mem.Catch(), &err)
 	specs, err := s.model.checkInputs(in)
@@ -609,7 +610,7 @@ func (s *Session) runEager(ctx context.Context, in map[string]Value) (map[string
 // Fork returns a session for another goroutine. Weights and what backends made of them are shared.
 func (s *Session) Fork() *Session {
 	f := &Session{model: s.model, graph: s.graph, opts: s.opts, graphs: map[string]*lowered{}, variant: map[string]int{}, inits: map[*Tensor]*value{}}
-	f.forked = true
+	f.forked, f.closed = true, s.closed
 	for t, v := range s.inits {
 		copied := *v
 		copied.owner = nil
@@ -623,7 +624,12 @@ func (s *Session) Fork() *Session {
 }
 
 // Close releases the graphs, and unless the session is a fork the prepared weights and the backend that it opened: close forks first. The model stays open.
+// Later runs are errors; a second call does nothing.
 func (s *Session) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	var errs []error
 	for _, l := range s.graphs {
 		if l.exe != nil {
@@ -644,4 +650,15 @@ func (s *Session) Close() error {
 		s.own = nil
 	}
 	return errors.Join(errs...)
+}
+
+// usable returns an error if the session or its model is closed.
+func (s *Session) usable() error {
+	switch {
+	case s.model.closed:
+		return errClosed
+	case s.closed:
+		return errors.New("onnx: the session is closed")
+	}
+	return nil
 }
