@@ -276,13 +276,15 @@ func (f *fuser) gateOf(x, gate int, number float64) (act ops.Act, nodes []*node,
 	if op, isAct := m.op.(elementwise.Activate); isAct {
 		switch {
 		case op.Act.Kind == ops.Clip && op.Act.P == 0 && op.Act.Q == 6 && near(number, 1.0/6):
-			return ops.Act{Kind: ops.HardSwish}, nodes, of(m.in[0], 1, 3)
+			ok = of(m.in[0], 1, 3)
+			return ops.Act{Kind: ops.HardSwish}, nodes, ok
 		case op.Act.Kind == ops.HardSigmoid && near(float64(op.Act.P), 1.0/6) && op.Act.Q == 0.5 && number == 1:
 			return ops.Act{Kind: ops.HardSwish}, nodes, m.in[0] == x
 		case op.Act.Kind == ops.Sigmoid && number == 1 && m.in[0] == x:
 			return ops.Act{Kind: ops.SiLU}, nodes, true
 		case op.Act.Kind == ops.Sigmoid && number == 1:
-			return ops.Act{Kind: ops.QuickGELU}, nodes, of(m.in[0], 1.702, 0)
+			ok = of(m.in[0], 1.702, 0)
+			return ops.Act{Kind: ops.QuickGELU}, nodes, ok
 		case op.Act.Kind == ops.Tanh && number == 1:
 			s, made := f.maker(m.in[0])
 			if !made || s.in[0] != x {
@@ -305,30 +307,35 @@ func (f *fuser) gateOf(x, gate int, number float64) (act ops.Act, nodes []*node,
 	}
 	nodes = append(nodes, e)
 	if op, isUnary := e.op.(elementwise.Unary); isUnary && op.F == elementwise.Erf {
-		return ops.Act{Kind: ops.GELU}, nodes, of(e.in[0], 1/math.Sqrt2, 0)
+		ok = of(e.in[0], 1/math.Sqrt2, 0)
+		return ops.Act{Kind: ops.GELU}, nodes, ok
 	}
 	op, isAct := e.op.(elementwise.Activate)
 	if !isAct || op.Act.Kind != ops.Tanh {
 		return act, nil, false
 	}
-	// sqrt(2/pi) (x + 0.044715 x^3)
-	outer, made := f.maker(e.in[0])
+	inner, ok := f.geluCubic(x, e.in[0])
+	return ops.Act{Kind: ops.GELUTanh}, append(nodes, inner...), ok
+}
+
+// geluCubic recognizes sqrt(2/pi) (x + 0.044715 x^3), whose tanh GELU's approximation takes.
+func (f *fuser) geluCubic(x, v int) (nodes []*node, ok bool) {
+	outer, made := f.maker(v)
 	if !made {
-		return act, nil, false
+		return nil, false
 	}
 	sum, k, c, affine := f.affineOf(outer)
 	if !affine || c != 0 || !near(k, math.Sqrt(2/math.Pi)) {
-		return act, nil, false
+		return nil, false
 	}
 	s, made := f.maker(sum)
 	if !made {
-		return act, nil, false
+		return nil, false
 	}
 	plus, isBinary := s.op.(elementwise.Binary)
 	if !isBinary || plus.F != elementwise.Add {
-		return act, nil, false
+		return nil, false
 	}
-	nodes = append(nodes, outer, s)
 	for side := range 2 {
 		if s.in[side] != x {
 			continue
@@ -339,10 +346,10 @@ func (f *fuser) gateOf(x, gate int, number float64) (act ops.Act, nodes []*node,
 		}
 		number, leaves, inner := f.factors(cube, 0)
 		if near(number, 0.044715) && len(leaves) == 3 && leaves[0] == x && leaves[1] == x && leaves[2] == x {
-			return ops.Act{Kind: ops.GELUTanh}, append(append(nodes, cube), inner...), true
+			return append([]*node{outer, s, cube}, inner...), true
 		}
 	}
-	return act, nil, false
+	return nil, false
 }
 
 // swishAffineAt takes a factor and a term that follow a hard swish into it: a learned pair of numbers in some mobile networks.
