@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -83,19 +84,19 @@ type Description struct {
 	Options   []string `json:"options,omitempty"` // "name=default: meaning"
 }
 
-// Stats counts what a backend has done. Times of simulated devices are simulated.
+// Stats counts what a backend has done since it was opened. Times of simulated devices are simulated.
 type Stats struct {
-	Nodes            int64   `json:"nodes"`
-	Products         int64   `json:"products"`
-	Dispatches       int64   `json:"dispatches"`
-	Configurations   int64   `json:"configurations"`
-	Conversions      int64   `json:"conversions"`
-	ControlWords     int64   `json:"control_words,omitempty"`
-	Bytes            int64   `json:"bytes"`
-	StagedBytes      int64   `json:"staged_bytes,omitempty"`
-	UsefulMACs       int64   `json:"useful_macs,omitempty"`
-	PaddedMACs       int64   `json:"padded_macs,omitempty"`
-	HostResults      int64   `json:"host_results,omitempty"` // with NaN or infinity among their operands, which the device's number format does not hold: the host computes them
+	Nodes            int64   `json:"nodes"`                   // of graphs, those that are views not among them
+	Products         int64   `json:"products"`                // matrix products; a convolution that runs as one counts as such
+	Dispatches       int64   `json:"dispatches"`              // kernels started; on a device, hand-overs of control code
+	Configurations   int64   `json:"configurations"`          // of a device's array
+	Conversions      int64   `json:"conversions"`             // copies of tensors into the layout of another backend; none of those here needs one
+	ControlWords     int64   `json:"control_words,omitempty"` // of 32 bits, in the control code of the dispatches
+	Bytes            int64   `json:"bytes"`                   // moved between the device's memory and its array
+	StagedBytes      int64   `json:"staged_bytes,omitempty"`  // copied by the host into another layout or type for the device, and back
+	UsefulMACs       int64   `json:"useful_macs,omitempty"`   // multiply-accumulates of the products as given
+	PaddedMACs       int64   `json:"padded_macs,omitempty"`   // of the products as the array computes them, in whole tiles
+	HostResults      int64   `json:"host_results,omitempty"`  // elements with NaN or infinity among their operands, which the device's number format does not hold: the host computes them
 	SimulatedSeconds float64 `json:"simulated_seconds"`
 }
 
@@ -252,7 +253,11 @@ func Open(spec string, overrides ...string) (Backend, error) {
 	}
 	for key := range o.values {
 		if err == nil && !o.used[key] {
-			err = &SpecError{fmt.Sprintf("unknown option %q", key)}
+			takes := "none"
+			if len(o.used) > 0 {
+				takes = strings.Join(slices.Sorted(maps.Keys(o.used)), ", ")
+			}
+			err = &SpecError{fmt.Sprintf("unknown option %q; it takes: %s", key, takes)}
 		}
 	}
 	if err != nil {

@@ -41,7 +41,7 @@ func TestOpen(t *testing.T) {
 		{spec: "probe:mode=quick", err: "one of fast, slow is right"},
 		{spec: "probe:threads=x", err: "a number from 0 to 64"},
 		{spec: "probe:threads=65", err: "a number from 0 to 64"},
-		{spec: "probe:colour=red", err: `unknown option "colour"`},
+		{spec: "probe:colour=red", err: `unknown option "colour"; it takes: mode, threads`},
 		{spec: "probe:mode", err: "is not key=value"},
 		{spec: "probe:mode=slow,threads=2,mode=fast", err: `option "mode" is given twice`},
 	}
