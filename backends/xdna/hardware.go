@@ -29,42 +29,52 @@ func NewHardware(dev *amdxdna.Device, x *amdxdna.Xclbin, m *amdxdna.Manifest) *H
 	return &Hardware{dev: dev, xclbin: x, manifest: m}
 }
 
-// openHardware opens the device, xclbin and manifest that the options name, and puts the manifest's design in place of the default one.
+// openHardware opens the device, xclbin and manifest that the options name, and puts the manifest's design in place of the default one. Where there is no
+// device, that is the mistake to tell first.
 func openHardware(dev *device.Device, node, xclbin, manifest string, opt *Options) (*Hardware, error) {
 	if xclbin == "" || manifest == "" {
 		return nil, errors.New("device: options xclbin and manifest are needed with it (a configuration cannot be built here; see the package amdxdna)")
-	}
-	f, err := os.Open(manifest)
-	if err != nil {
-		return nil, err
-	}
-	m, err := amdxdna.ReadManifest(f)
-	_ = f.Close()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", manifest, err)
-	}
-	d, err := manifestDesign(dev, m)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", manifest, err)
-	}
-	raw, err := os.ReadFile(xclbin)
-	if err != nil {
-		return nil, err
-	}
-	x, err := amdxdna.ParseXclbin(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", xclbin, err)
 	}
 	chip, err := amdxdna.Open(node)
 	if err != nil {
 		return nil, err
 	}
-	if got := chip.Info().Device; got != dev.Name {
-		return nil, errors.Join(fmt.Errorf("%s is an %s, not an %s", node, got, dev.Name), chip.Close())
+	h, d, err := configure(dev, chip, xclbin, manifest)
+	if err == nil && chip.Info().Device != dev.Name {
+		err = fmt.Errorf("%s is an %s, not an %s", node, chip.Info().Device, dev.Name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, chip.Close())
 	}
 	opt.Designs = map[device.Types]*design.Design{d.Types: d}
 	opt.Rounding = d.Rounding
-	return NewHardware(chip, x, m), nil
+	return h, nil
+}
+
+// configure reads what a chip is to run, and the design that it was built for.
+func configure(dev *device.Device, chip *amdxdna.Device, xclbin, manifest string) (*Hardware, *design.Design, error) {
+	f, err := os.Open(manifest)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := amdxdna.ReadManifest(f)
+	_ = f.Close()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", manifest, err)
+	}
+	d, err := manifestDesign(dev, m)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", manifest, err)
+	}
+	raw, err := os.ReadFile(xclbin)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err := amdxdna.ParseXclbin(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", xclbin, err)
+	}
+	return NewHardware(chip, x, m), d, nil
 }
 
 // manifestDesign is the design that a manifest describes.

@@ -155,8 +155,22 @@ func TestHardwareOptions(t *testing.T) {
 	node := filepath.Join(dir, "accel0")
 	_, err = backends.Open("xdna2:device=" + node + ",xclbin=" + x + ",manifest=" + m)
 	require.ErrorContains(t, err, "amdxdna")
-	_, err = backends.Open("xdna:device=" + node + ",xclbin=" + x + ",manifest=" + m)
-	require.ErrorContains(t, err, "device is xdna2")
+	// No device is the first mistake to tell, whatever else is missing.
+	_, err = backends.Open("xdna2:device=" + node + ",xclbin=none,manifest=none")
+	require.ErrorContains(t, err, "amdxdna")
+	for want, files := range map[string][2]string{
+		"device is xdna2":            {x, m},
+		"open none: no such file":    {x, "none"},
+		"open missing: no such file": {"missing", m},
+		m + ": the file begins with": {m, m},
+	} {
+		dev := device.XDNA2
+		if files == [2]string{x, m} {
+			dev = device.XDNA
+		}
+		_, _, err = configure(dev, nil, files[0], files[1])
+		require.ErrorContains(t, err, want)
+	}
 }
 
 func raw(t tensor.Tensor) []byte { return t.Raw() }

@@ -88,9 +88,6 @@ func (s *space) region(p *mmPlan, do region, n int) {
 
 // Run computes the product.
 func (p *mmPlan) Run(ctx context.Context, w matmul.Packed, args *matmul.Args, ws *matmul.Workspace) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if ws == nil {
 		return fmt.Errorf("%s: no workspace", p.e.dev.Name)
 	}
