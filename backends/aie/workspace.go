@@ -78,7 +78,7 @@ func (e *Engine) acts(typ core.Type, m, k int, split bool) int {
 }
 
 // product is what the multiplication of m rows needs, and bringing its results into C: the sums, and everything of multiplyWith, store and finishJob.
-func (e *Engine) product(spec matmul.Spec, w *weights, m int) (u backends.Workspace, err error) {
+func (e *Engine) product(w *weights, m int) (u backends.Workspace, err error) {
 	own := 4 * m * w.n // sums
 	own += 8*2*m + 4*w.n + 4*w.n*par.Workers(e.threads, (m+finishRows-1)/finishRows)
 	defer func() { u.Own = int64(own) }()
@@ -132,7 +132,7 @@ func (k *matmulKernel) workspace() (u backends.Workspace, err error) {
 	}
 	most := int64(0)
 	for _, one := range w.list { // which are multiplied in the same memory
-		product, err := k.e.product(p.spec, one, m)
+		product, err := k.e.product(one, m)
 		if err != nil {
 			return u, err
 		}
@@ -157,7 +157,7 @@ func (k *convKernel) workspace() (backends.Workspace, error) {
 	g, e := k.g, k.e
 	rows, size := g.rows(), g.C*g.H*g.W
 	spec := g.spec()
-	u, err := e.product(spec, k.w, rows)
+	u, err := e.product(k.w, rows)
 	if err != nil {
 		return u, err
 	}

@@ -26,7 +26,6 @@ type coreProc struct {
 
 	// The seed's kernel.
 	kc, kernels, left int
-	phase             int
 	began             sim.Time
 	cbuf, abuf        []byte
 	obuf              []byte
@@ -260,7 +259,7 @@ func (c *coreProc) call() *core.Call {
 	return &call
 }
 
-// Handle ends a call (kind 0), or a phase of the seed's kernel.
+// Handle ends a call, or a phase of the seed's kernel.
 func (c *coreProc) Handle(kind int) {
 	if c.Streamed {
 		c.next(kind)
@@ -291,10 +290,8 @@ func (c *coreProc) Handle(kind int) {
 
 // The seed's kernel. For each panel: wait for B_r; for each micro-tile: C in, A streamed past B_r, the pipeline's fill, C out.
 const (
-	phaseC = iota
-	phaseA
-	phaseFill
-	phaseOut
+	phaseFill = iota // the pipeline has let everything out
+	phaseOut         // C is sent
 )
 
 func (c *coreProc) panel() {
@@ -316,12 +313,10 @@ func (c *coreProc) panel() {
 }
 
 func (c *coreProc) micro() {
-	c.phase = phaseC
 	c.state = "waits for C"
 	c.began = c.t.m.e.Now()
 	c.t.in[0].want(c.M*c.N*c.Out.Bytes(), func(b []byte) {
 		c.cbuf = append(c.cbuf[:0], b...)
-		c.phase = phaseA
 		c.state = "waits for A"
 		start := c.t.m.e.Now()
 		c.t.in[1].want(c.M*c.kc*c.Type.Bytes(), func(b []byte) {

@@ -86,7 +86,6 @@ func PackWeights(p *plan.Plan, a *Matrix) ([]byte, error) {
 
 type machine struct {
 	*Program
-	ctx   context.Context
 	opt   Options
 	e     sim.Engine
 	op    Operands
@@ -125,7 +124,7 @@ func Run(ctx context.Context, pr *Program, op Operands, opt Options) (*Report, e
 			return nil, err
 		}
 	}
-	m := &machine{Program: pr, ctx: ctx, opt: opt, op: op, tiles: map[[2]int]*tile{}, shims: map[int]*shim{}, lanes: map[int]*sim.Server{}}
+	m := &machine{Program: pr, opt: opt, op: op, tiles: map[[2]int]*tile{}, shims: map[int]*shim{}, lanes: map[int]*sim.Server{}}
 	if !opt.TimingOnly && p.Design == plan.Paper {
 		m.ddrMem = make([]byte, pr.ABase)
 	}

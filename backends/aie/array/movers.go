@@ -289,7 +289,6 @@ func (s *stager) fill(dst []byte, c int) {
 // sink is a data mover that brings blocks of C to their place in the matrix.
 type sink struct {
 	m      *machine
-	id     int
 	sk     *Sink
 	stream *sim.Stream
 	buf    []byte
@@ -299,7 +298,7 @@ type sink struct {
 }
 
 func newSink(m *machine, id int) *sink {
-	x := &sink{m: m, id: id, sk: &m.Sinks[id]}
+	x := &sink{m: m, sk: &m.Sinks[id]}
 	if !m.opt.TimingOnly {
 		x.buf = make([]byte, m.Plan.BlockC())
 	}

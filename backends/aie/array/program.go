@@ -104,10 +104,10 @@ const (
 
 // Task is work of the processor between register writes.
 type Task struct {
-	Kind           TaskKind
-	K0, K, N0, N   int
-	Addr           int64
-	Rows, RowBlock int
+	Kind         TaskKind
+	K0, K, N0, N int
+	Addr         int64
+	Rows         int
 }
 
 // Program is everything that a run needs but the operands.

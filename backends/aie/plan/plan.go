@@ -7,7 +7,6 @@ package plan
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/tessera-go/tessera/backends/aie/core"
 	"github.com/tessera-go/tessera/backends/aie/device"
@@ -344,5 +343,3 @@ func (p *Plan) ChainOrder(row, position int) int {
 	}
 	return p.Chain - 1 - position
 }
-
-func (p *Plan) finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

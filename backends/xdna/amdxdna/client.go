@@ -120,7 +120,6 @@ type BO struct {
 
 	dev    *Device
 	handle uint32
-	typ    BOType
 	mapped bool
 	closed bool
 }
@@ -137,7 +136,7 @@ func (d *Device) newBO(typ BOType, size, align int) (_ *BO, err error) {
 	if err := d.call(IoctlCreateBO, &create); err != nil {
 		return nil, fmt.Errorf("buffer of %d bytes: %w", size, err)
 	}
-	b := &BO{dev: d, handle: create.Handle, typ: typ}
+	b := &BO{dev: d, handle: create.Handle}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close())

@@ -67,7 +67,7 @@ func matrixBytes(name string, rows, rowBytes, pitch int64) (int64, error) {
 
 // Run plans a product.
 func (d *Design) Run(p Problem) (*Run, error) {
-	mode, err := d.Dev.Mode(d.Types)
+	_, err := d.Dev.Mode(d.Types)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (d *Design) Run(p Problem) (*Run, error) {
 	if r.col, err = st.feed(&col, uCol, edges); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	if r.c, err = st.planC(mode); err != nil {
+	if r.c, err = st.planC(); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	st.finish()

@@ -356,7 +356,7 @@ func (c *cPlan) slot(i, j, col int) int {
 }
 
 // planC plans where C lands.
-func (st *stager) planC(mode *device.Mode) (*cPlan, error) {
+func (st *stager) planC() (*cPlan, error) {
 	r := st.run
 	d, p := r.Design, r.Problem
 	e := int64(d.Types.C.Bytes(1))

@@ -50,7 +50,6 @@ type Device struct {
 	next       uint32
 	bos        map[uint32]*bo
 	heap       *bo
-	heapUsed   uint64
 	nextAddr   uint64
 	contexts   map[uint32]*hwctx
 	maps       int
@@ -295,7 +294,7 @@ func (d *Device) createBO(c *amdxdna.CreateBO, _ []amdxdna.Pointer) error {
 			return d.refuse("CREATE_BO: heap of %d bytes, want a multiple of 64 MiB", c.Size)
 		}
 		b.addr, b.host, b.dev = heapBase, aligned(int(c.Size), int(c.Size)), make([]byte, c.Size)
-		d.heap, d.heapUsed = b, 0
+		d.heap = b
 	case amdxdna.BODev:
 		if d.heap == nil {
 			return d.refuse("CREATE_BO: device buffer before the heap")
