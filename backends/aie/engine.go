@@ -106,6 +106,9 @@ func (e *Engine) Supports(s matmul.Spec, sh matmul.Shape) error {
 // geometry must not depend on what a run brings.
 const canonicalRows = 256
 
+// maxPlans bounds the plans that are kept.
+const maxPlans = 4096
+
 // planFor lays a product over the array, once per size.
 func (e *Engine) planFor(s matmul.Spec, rows int) (*planned, error) {
 	key := planKey{s.N, s.K, rows, e.typeFor(s), e.narrowFor(s)}
@@ -140,6 +143,9 @@ func (e *Engine) planFor(s matmul.Spec, rows int) (*planned, error) {
 		return nil, fmt.Errorf("aie: %w", err)
 	}
 	p := &planned{plan: pl, pred: pl.Predict()}
+	if len(e.plans) >= maxPlans {
+		clear(e.plans)
+	}
 	e.plans[key] = p
 	return p, nil
 }
