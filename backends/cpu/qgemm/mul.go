@@ -336,13 +336,16 @@ func (t *quantTask) Do(_, job int) {
 	}
 	for i := job * w.rowsEach; i < min((job+1)*w.rowsEach, r.M); i++ {
 		q := unsafe.Pointer(&w.q[i*w.stride])
+		bytes := q
 		if w.size > 1 {
-			half := unsafe.Add(q, p.k)
-			w.k.quantize(half, w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
-			w.k.widen(q, half, p.k)
-			continue
+			bytes = unsafe.Add(q, p.k) // the half that is written last
 		}
-		w.k.quantize(q, w.meta(i, 0), unsafe.Pointer(&r.A[i*r.LDA]), p.k, f.block, zero, w.slots)
+		for k0 := 0; k0 < p.k; k0 += callK {
+			w.k.quantize(unsafe.Add(bytes, k0), w.meta(i, k0/f.block), unsafe.Pointer(&r.A[i*r.LDA+k0]), min(callK, p.k-k0), f.block, zero, w.slots)
+		}
+		for k0 := 0; k0 < p.k && w.size > 1; k0 += callK {
+			w.k.widen(unsafe.Add(q, w.size*k0), unsafe.Add(bytes, k0), min(callK, p.k-k0))
+		}
 	}
 }
 
@@ -463,7 +466,7 @@ func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
 // few spreads the bits in registers, panel by panel; passes after the first find them in a cache.
 func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	p, r, f := w.p, w.r, w.p.g.f
-	*args = dotArgs{aStride: w.stride, ldc: 4 * r.LDC, blocks: p.k / unit, table: f.table}
+	*args = dotArgs{aStride: w.stride, ldc: 4 * r.LDC, table: f.table}
 	if r.Accumulate {
 		args.acc = 1
 	}
@@ -472,25 +475,40 @@ func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 		whole := min(panels, p.n/nr-first)
 		each := whole / fourStreams
 		args.wPanel, args.cPanel = each*p.g.size, each*nr*4
-		args.a, args.meta = unsafe.Pointer(&w.q[0]), w.meta(0, 0)
 		for v := range each {
-			args.w, args.c = w.panels(first+v, 1, scratch), unsafe.Pointer(&r.C[(first+v)*nr])
-			w.streams(args)
+			args.c = unsafe.Pointer(&r.C[(first+v)*nr])
+			w.inPieces(args, w.panels(first+v, 1, scratch), 0, w.streams)
 		}
 		done = each * fourStreams
 	}
 	for v := done; v < panels; v++ {
-		args.w, args.mask = w.panels(first+v, 1, scratch), 1<<min(p.n-(first+v)*nr, nr)-1
+		panel := w.panels(first+v, 1, scratch)
+		args.mask = 1<<min(p.n-(first+v)*nr, nr) - 1
 		for i := 0; i < r.M; i += w.height {
-			args.a, args.meta = unsafe.Pointer(&w.q[i*w.stride]), w.meta(i, 0)
 			args.c = unsafe.Pointer(&r.C[i*r.LDC+(first+v)*nr])
 			if i+w.height < r.M {
-				w.fused[0](args)
+				w.inPieces(args, panel, i, w.fused[0])
 			} else {
-				w.fused[1](args)
+				w.inPieces(args, panel, i, w.fused[1])
 			}
 		}
 	}
+}
+
+// callK is how many elements of k one call takes at most where it takes as many as there are: it cannot be interrupted. It is a multiple of all
+// groups.
+const callK = 16384
+
+// inPieces lets a kernel for few rows take row i and those that follow through a panel, or several.
+func (w *work) inPieces(args *dotArgs, panel unsafe.Pointer, i int, kernel func(*dotArgs)) {
+	p, acc := w.p, args.acc
+	for k0 := 0; k0 < p.k; k0 += callK {
+		args.a, args.meta = unsafe.Pointer(&w.q[i*w.stride+k0]), w.meta(i, k0/p.g.f.block)
+		args.w, args.blocks = unsafe.Add(panel, k0/p.g.elems*p.g.group), min(callK, p.k-k0)/unit
+		kernel(args)
+		args.acc = 1
+	}
+	args.acc = acc
 }
 
 // strip returns how many of the remaining rows the next strip takes: 6, but near the end two strips of even height instead of a

@@ -162,7 +162,11 @@ func (p *Packed) packPanel(dst []byte, panel int) {
 			for j := range offsets {
 				offsets[j] = int32(j * r.pitch)
 			}
-			pack(unsafe.Pointer(&dst[0]), unsafe.Pointer(&r.data[panel*nr*r.pitch]), &offsets, p.k/p.typ.Block())
+			for k0 := 0; k0 < p.k; k0 += callK {
+				b := k0 / p.typ.Block()
+				pack(unsafe.Pointer(&dst[k0/p.g.elems*p.g.group]), unsafe.Pointer(&r.data[panel*nr*r.pitch+b*p.typ.Size()]), &offsets,
+					min(callK, p.k-k0)/p.typ.Block())
+			}
 			return
 		}
 	}

@@ -78,6 +78,54 @@ func (p *Packed) mulKnobs(t testing.TB, k *kernels, kn *knobs, r *Run) {
 	}
 }
 
+// Calls for few rows take a long k in pieces, as do the quantization of A and packing: the bits stay those of the kernels that take it chunk by chunk.
+func TestLongRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	const m, n, k = 9, 4*nr + 3, callK + 768
+	list := types()
+	if testing.Short() { // one of each geometry
+		list = []tensor.DType{tensor.Q4_0, tensor.Q4_1, tensor.Q4_K}
+	}
+	for _, d := range list {
+		t.Run(d.String(), func(t *testing.T) {
+			data, rowBytes, _ := weights(t, rng, d, n, k)
+			p, err := Pack(d, data, rowBytes, n, k, nil)
+			require.NoError(t, err)
+			defer p.Close()
+			var list [nr][]byte
+			for j := range list {
+				list[j] = data[j*rowBytes:][:rowBytes]
+			}
+			panel := make([]byte, p.g.size)
+			packPanel(&p.g, d, panel, &list)
+			require.Equal(t, panel, p.data[:p.g.size], "the first panel in plain Go")
+			a := activations(rng, m*k)
+			chunks := *knobTable.Defaults()
+			chunks.fewRows = 0
+			want := make([]float32, m*n)
+			p.mulKnobs(t, &portable, &chunks, &Run{A: a, LDA: k, C: want, LDC: n, M: m})
+			for name, impl := range implementations() {
+				longest := 0
+				if f := impl.fused; f != nil {
+					impl = &[]kernels{*impl}[0]
+					impl.fused = func(d *format, rows int) func(*dotArgs) {
+						kernel := f(d, rows)
+						return func(p *dotArgs) { longest = max(longest, p.blocks*unit); kernel(p) }
+					}
+				}
+				for _, rows := range []int{1, 3, m} {
+					c := make([]float32, rows*n)
+					p.mulWith(t, impl, &Run{A: a, LDA: k, C: c, LDC: n, M: rows})
+					for i := range c {
+						require.Equal(t, math.Float32bits(want[i]), math.Float32bits(c[i]), "%s, %d rows: element %d", name, rows, i)
+					}
+				}
+				require.LessOrEqual(t, longest, callK, name)
+			}
+		})
+	}
+}
+
 // The product against float64: with the activations as they are, the error is that of their quantization to 127 steps a block.
 func TestAgainstFloat64(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
