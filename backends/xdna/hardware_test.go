@@ -162,7 +162,7 @@ func TestHardwareOptions(t *testing.T) {
 		"device is xdna2":            {x, m},
 		"open none: no such file":    {x, "none"},
 		"open missing: no such file": {"missing", m},
-		m + ": the file begins with": {m, m},
+		m + ": not a usable xclbin":  {m, m},
 	} {
 		dev := device.XDNA2
 		if files == [2]string{x, m} {
