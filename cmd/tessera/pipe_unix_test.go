@@ -8,19 +8,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
+	"github.com/tessera-go/tessera/internal/testpipe"
 	"github.com/tessera-go/tessera/tensor"
 )
 
 // A named pipe that nobody writes is refused wherever a file is read: opening it would wait for ever, and no signal would end that.
 func TestPipesAreRefused(t *testing.T) {
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	pipe := testpipe.New(t)
 	model, numbers, dir := adder(t), npyFile(t, tensor.Of([]float32{1, 2}, 2)), t.TempDir()
 	folder := func(file string) string { // in which the file is a pipe
 		dir := t.TempDir()
-		require.NoError(t, unix.Mkfifo(filepath.Join(dir, file), 0o600))
+		testpipe.In(t, dir, file)
 		return dir
 	}
 	for _, args := range [][]string{

@@ -5,17 +5,16 @@ package regular
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/tessera-go/tessera/internal/testpipe"
 )
 
 // A named pipe without a writer would hold the open for ever, and a device has no end.
 func TestPipesAndDevicesAreNotOpened(t *testing.T) {
-	pipe := filepath.Join(t.TempDir(), "f")
-	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	pipe := testpipe.New(t)
 	for _, name := range []string{pipe, "/dev/zero"} {
 		for _, open := range []func(string) (*os.File, error){Open, OpenStream} {
 			_, err := open(name)

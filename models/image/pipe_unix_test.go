@@ -3,16 +3,15 @@
 package image
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/tessera-go/tessera/internal/testpipe"
 )
 
 func TestPicturesOfAPipe(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	require.NoError(t, unix.Mkfifo(path, 0o600))
+	path := testpipe.New(t)
 	_, err := ReadFile(path)
 	require.ErrorContains(t, err, path+": not a regular file")
 	_, err = ReadLabels(path)
