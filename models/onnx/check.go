@@ -81,14 +81,9 @@ func (g *Graph) check(outer *scope) error {
 	for i, j := range order {
 		n := g.Nodes[j]
 		nodes[i] = n
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub == nil {
-					continue
-				}
-				if err := sub.check(s); err != nil {
-					return at(fmt.Sprintf("node[%d] %s.%s", j, n.Title(), a.Name), err)
-				}
+		for a, sub := range n.subgraphs() {
+			if err := sub.check(s); err != nil {
+				return at(fmt.Sprintf("node[%d] %s.%s", j, n.Title(), a.Name), err)
 			}
 		}
 		for _, out := range n.Out {
@@ -128,16 +123,12 @@ func (g *Graph) order(s *scope, producer map[string]int) ([]int, error) {
 		for _, in := range n.In {
 			need(in)
 		}
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil {
-					sub.free(nil, func(name string) {
-						if _, ok := producer[name]; ok {
-							need(name)
-						}
-					}, 0)
+		for _, sub := range n.subgraphs() {
+			sub.free(nil, func(name string) {
+				if _, ok := producer[name]; ok {
+					need(name)
 				}
-			}
+			}, 0)
 		}
 		if missing != nil {
 			return nil, missing
@@ -197,11 +188,9 @@ func (g *Graph) free(outer *scope, f func(string), depth int) {
 		for _, in := range n.In {
 			read(in)
 		}
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil && depth < maxDepth {
-					sub.free(s, f, depth+1)
-				}
+		for _, sub := range n.subgraphs() {
+			if depth < maxDepth {
+				sub.free(s, f, depth+1)
 			}
 		}
 	}

@@ -83,12 +83,8 @@ func (n *Node) reads(f func(string)) {
 			f(name)
 		}
 	}
-	for _, a := range n.Attrs {
-		for _, sub := range append(a.Graphs, a.G) {
-			if sub != nil {
-				sub.free(nil, f, 0)
-			}
-		}
+	for _, sub := range n.subgraphs() {
+		sub.free(nil, f, 0)
 	}
 }
 
@@ -172,12 +168,8 @@ func (r *runner) init(t *Tensor) *value {
 func (g *Graph) prepareLastUses() {
 	g.lastUses()
 	for _, n := range g.Nodes {
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil {
-					sub.prepareLastUses()
-				}
-			}
+		for _, sub := range n.subgraphs() {
+			sub.prepareLastUses()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package onnx
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/tessera-go/tessera/tensor"
@@ -79,6 +80,23 @@ func (n *Node) Attr(name string) *Attr {
 		}
 	}
 	return nil
+}
+
+// subgraphs yields the graphs inside a node, each behind its attribute.
+func (n *Node) subgraphs() iter.Seq2[*Attr, *Graph] {
+	return func(yield func(*Attr, *Graph) bool) {
+		for i := range n.Attrs {
+			a := &n.Attrs[i]
+			for _, g := range a.Graphs {
+				if g != nil && !yield(a, g) {
+					return
+				}
+			}
+			if a.G != nil && !yield(a, a.G) {
+				return
+			}
+		}
+	}
 }
 
 // AttrType is the type of an attribute, numbered as in the standard.

@@ -32,12 +32,8 @@ func (m *Model) qdq() *Graph {
 		for _, in := range n.In {
 			q.uses[in]++
 		}
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil {
-					sub.free(nil, func(name string) { q.uses[name]++ }, 0)
-				}
-			}
+		for _, sub := range n.subgraphs() {
+			sub.free(nil, func(name string) { q.uses[name]++ }, 0)
 		}
 	}
 	if !found {
@@ -82,12 +78,8 @@ func (g *Graph) prune() {
 		for _, in := range n.In {
 			read[in] = true
 		}
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil {
-					sub.free(nil, func(name string) { read[name] = true }, 0)
-				}
-			}
+		for _, sub := range n.subgraphs() {
+			sub.free(nil, func(name string) { read[name] = true }, 0)
 		}
 		kept = append(kept, n)
 	}

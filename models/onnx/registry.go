@@ -106,12 +106,8 @@ func (m *Model) Unsupported() error {
 
 func (m *Model) missing(nodes []*Node, opsets map[string]int, e *UnsupportedError, depth int) {
 	for _, n := range nodes {
-		for _, a := range n.Attrs {
-			for _, g := range append(a.Graphs, a.G) {
-				if g != nil {
-					m.missing(g.Nodes, opsets, e, depth)
-				}
-			}
+		for _, g := range n.subgraphs() {
+			m.missing(g.Nodes, opsets, e, depth)
 		}
 		if f := m.function(n); f != nil {
 			if depth > maxDepth {

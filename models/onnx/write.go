@@ -262,12 +262,8 @@ func (g *Graph) index() {
 		g.inits[t.Name] = t
 	}
 	for _, n := range g.Nodes {
-		for _, a := range n.Attrs {
-			for _, sub := range append(a.Graphs, a.G) {
-				if sub != nil {
-					sub.index()
-				}
-			}
+		for _, sub := range n.subgraphs() {
+			sub.index()
 		}
 	}
 }
