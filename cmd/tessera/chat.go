@@ -310,7 +310,7 @@ func readHistory(path string) ([]chat.Message, error) {
 	if path == "" {
 		return nil, nil
 	}
-	if err := atomicfile.Check(path); err != nil { // before somebody talks
+	if err := atomicfile.CheckWritable(path); err != nil { // before somebody talks
 		return nil, err
 	}
 	data, err := os.ReadFile(path)

@@ -16,14 +16,37 @@ func Check(path string) error {
 	return err
 }
 
+// CheckWritable is Check that also tries whether the folder takes a new file.
+func CheckWritable(path string) error {
+	path, err := target(path)
+	if err != nil {
+		return err
+	}
+	tmp, err := create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(tmp.Close(), os.Remove(tmp.Name()))
+}
+
+// create makes the file that takes the name of path later. An error is about path: nobody knows the other name.
+func create(path string) (*os.File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tessera-*")
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		err = &fs.PathError{Op: "create", Path: path, Err: e.Err}
+	}
+	return f, err
+}
+
 // Write calls write with a new file in the folder of path, and gives that file the mode and the name when write has returned no
-// error. Where path is a link to a file, the file is replaced and the link stays. Only a regular file is replaced.
+// error. Where path is a link, the file that it names is replaced or made, and the link stays. Only a regular file is replaced.
 func Write(path string, mode fs.FileMode, write func(*os.File) error) error {
 	path, err := target(path)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tessera-*")
+	tmp, err := create(path)
 	if err != nil {
 		return err
 	}
@@ -47,6 +70,12 @@ func target(path string) (string, error) {
 		return filepath.EvalSymlinks(path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
+	}
+	if to, err := os.Readlink(path); err == nil { // of a file that is not there yet
+		if !filepath.IsAbs(to) {
+			to = filepath.Dir(path) + string(filepath.Separator) + to
+		}
+		return target(to)
 	}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return "", fmt.Errorf("%s: its folder: %w", path, err)

@@ -69,3 +69,49 @@ func TestLinksStay(t *testing.T) {
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&fs.ModeSymlink)
 }
+
+// A folder that takes no file is found before there is anything to write, and the error names the file that was asked for.
+func TestFolderThatTakesNoFile(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, atomicfile.CheckWritable(filepath.Join(folder, "f")))
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	switch {
+	case os.Geteuid() > 0:
+		require.NoError(t, os.Chmod(folder, 0o500))
+	case runtime.GOOS == "linux":
+		folder = "/proc/self" // where not even root makes files
+	default:
+		t.Skip("every folder takes files here")
+	}
+	path := filepath.Join(folder, "f")
+	require.NoError(t, atomicfile.Check(path))
+	for _, err := range []error{atomicfile.CheckWritable(path), atomicfile.Write(path, 0o600, func(*os.File) error { panic("called") })} {
+		require.ErrorContains(t, err, path+": ")
+	}
+}
+
+// A link to what is not there yet stays, and the file that it names is made.
+func TestWriteThroughADanglingLink(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "real"), 0o700))
+	link, chain := filepath.Join(folder, "link"), filepath.Join(folder, "chain")
+	if err := os.Symlink(filepath.Join("real", "f"), link); err != nil {
+		t.Skipf("no links here: %v", err)
+	}
+	require.NoError(t, os.Symlink(link, chain))
+	for _, text := range []string{"new", "replaced"} {
+		require.NoError(t, atomicfile.Write(chain, 0o600, func(f *os.File) error { _, err := f.WriteString(text); return err }))
+		for _, path := range []string{link, chain} {
+			info, err := os.Lstat(path)
+			require.NoError(t, err)
+			require.NotZero(t, info.Mode()&os.ModeSymlink)
+		}
+		got, err := os.ReadFile(filepath.Join(folder, "real", "f"))
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+	}
+	require.NoError(t, os.Symlink("loop", filepath.Join(folder, "loop")))
+	require.Error(t, atomicfile.Check(filepath.Join(folder, "loop")))
+}
