@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -75,6 +76,14 @@ where a format says so. It takes a minute or two; let nothing else run meanwhile
 				var asked bool
 				file, asked = knob.Path()
 				ours = !asked
+			}
+			// The file that TESSERA_PROFILE names is made here at first. For every other program that it is not there is an error.
+			if path, asked := knob.Path(); asked && path != "" {
+				if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+					if err := os.Setenv("TESSERA_PROFILE", "none"); err != nil {
+						return err
+					}
+				}
 			}
 			if file == "" && !dry {
 				return cli.Usagef("there is no folder to write the profile to: name a file by -o, or let --dry-run write nothing")

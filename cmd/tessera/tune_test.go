@@ -153,6 +153,30 @@ func TestTuneMeasures(t *testing.T) {
 	require.Positive(t, got.Seconds)
 }
 
+// The file that TESSERA_PROFILE names is made where it is not there yet, though every other command refuses to run without it.
+func TestTuneMakesTheProfileAskedFor(t *testing.T) {
+	args := []string{"tune", "--knob", "q-few-rows", "--runs", "1"}
+	if os.Getenv("TUNE_CHILD") == "profile" {
+		_, _, err := call(t, "generate", "-n", "1", "-p", "x")
+		require.ErrorIs(t, err, os.ErrNotExist)
+		return
+	} else if os.Getenv("TUNE_CHILD") == "tune" {
+		_, _, err := call(t, args...)
+		require.NoError(t, err)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "p.json")
+	for _, what := range []string{"profile", "tune"} {
+		child := rerun.Self("-test.run", "^TestTuneMakesTheProfileAskedFor$")
+		child.Env = append(os.Environ(), "TUNE_CHILD="+what, "TESSERA_PROFILE="+path)
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	p, err := knob.ReadProfile(path)
+	require.NoError(t, err)
+	require.Contains(t, p.Processors[0].Knobs, "q-few-rows")
+}
+
 // A threshold that exists and is not measured is refused with the reason.
 func TestTuneSaysWhyNot(t *testing.T) {
 	withFakeClock(t)
