@@ -98,41 +98,44 @@ func choice(flag, v string, allowed ...string) (int, error) {
 	return 0, cli.Usagef("--%s %s: one of %s is right", flag, v, strings.Join(allowed, ", "))
 }
 
-func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
-	dev, err := device.Lookup(f.device)
-	if err != nil {
-		return cli.Usagef("--device: %w", err)
+// problem returns what the flags say of the product.
+func (f *runFlags) problem() (dev *device.Device, types device.Types, size cli.Size, err error) {
+	if dev, err = device.Lookup(f.device); err != nil {
+		return nil, types, size, cli.Usagef("--device: %w", err)
 	}
-	types, err := device.ParseTypes(f.dtype)
-	if err != nil {
-		return cli.Usagef("--dtype: %w", err)
+	if types, err = device.ParseTypes(f.dtype); err != nil {
+		return nil, types, size, cli.Usagef("--dtype: %w", err)
 	}
 	if _, err := dev.Mode(types); err != nil {
-		return cli.Usagef("--dtype: %w", err)
+		return nil, types, size, cli.Usagef("--dtype: %w", err)
 	}
 	if f.size == "" {
-		return errNoSize
+		return nil, types, size, errNoSize
 	}
 	sizes, err := cli.ParseSizes("size", f.size)
 	if err != nil {
-		return err
+		return nil, types, size, err
 	}
 	for _, s := range sizes {
 		if err := s.CheckMemory(); err != nil {
-			return err
+			return nil, types, size, err
 		}
 	}
 	if len(sizes) != 1 {
-		return cli.Usagef("--size %s: one product is right", f.size)
+		return nil, types, size, cli.Usagef("--size %s: one product is right", f.size)
 	}
-	m, n, k := sizes[0].M, sizes[0].N, sizes[0].K
+	return dev, types, sizes[0], nil
+}
+
+// options returns what the flags say of the way in which it is computed.
+func (f *runFlags) options(types device.Types) (xdna.Options, error) {
+	opt := xdna.Options{Threads: f.threads}
 	if f.check < 0 {
-		return cli.Usagef("--check %d: 0 or more elements are right", f.check)
+		return opt, cli.Usagef("--check %d: 0 or more elements are right", f.check)
 	}
 	if err := (&cli.Options{Threads: f.threads}).CheckThreads(); err != nil {
-		return err
+		return opt, err
 	}
-	opt := xdna.Options{Threads: f.threads}
 	for _, c := range []struct {
 		flag, v string
 		allowed []string
@@ -147,13 +150,26 @@ func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
 	} {
 		i, err := choice(c.flag, c.v, c.allowed...)
 		if err != nil {
-			return err
+			return opt, err
 		}
 		c.set(i)
 	}
 	if types.B == kernel.BFP16 && opt.RowMajorB {
-		return cli.Usagef("--layout row: bfp16 weights are tiled on the host from column-major blocks")
+		return opt, cli.Usagef("--layout row: bfp16 weights are tiled on the host from column-major blocks")
 	}
+	return opt, nil
+}
+
+func (f *runFlags) run(ctx context.Context, out, remarks io.Writer) error {
+	dev, types, size, err := f.problem()
+	if err != nil {
+		return err
+	}
+	opt, err := f.options(types)
+	if err != nil {
+		return err
+	}
+	m, n, k := size.M, size.N, size.K
 	b, err := xdna.New(dev, opt)
 	if err != nil {
 		return err
