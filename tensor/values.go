@@ -9,11 +9,18 @@ import (
 // element. It is meant for references and tests, not for speed.
 func (t Tensor) Each(f func(i, off int)) {
 	n := t.Elems()
+	last := int(t.Rank) - 1
+	row, step := 1, 0 // of the last dimension
+	if last >= 0 {
+		row, step = t.Dims[last], t.Strides[last]
+	}
 	var idx [MaxRank]int
 	off := 0
-	for i := 0; i < n; i++ {
-		f(i, off)
-		for d := int(t.Rank) - 1; d >= 0; d-- {
+	for i := 0; i < n; i += row {
+		for j := range row {
+			f(i+j, off+j*step)
+		}
+		for d := last - 1; d >= 0; d-- {
 			idx[d]++
 			off += t.Strides[d]
 			if idx[d] < t.Dims[d] {
@@ -28,6 +35,11 @@ func (t Tensor) Each(f func(i, off int)) {
 // Floats returns the elements in row-major order as float64. It panics for block types (package quant decodes them).
 func (t Tensor) Floats() []float64 {
 	out := make([]float64, t.Elems())
+	if t.DType == F32 { // by far the most frequent
+		d := Data[float32](t)
+		t.Each(func(i, off int) { out[i] = float64(d[off]) })
+		return out
+	}
 	get := t.floatGetter()
 	t.Each(func(i, off int) { out[i] = get(off) })
 	return out

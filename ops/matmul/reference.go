@@ -56,22 +56,30 @@ func (o Op) Reference(out, in []tensor.Tensor) error {
 	} else {
 		av, bv = a.Floats(), b.Floats()
 	}
-	for i := range values {
-		col, row := i%n, i/n
+	sums, floats := make([]int64, n), make([]float64, n)
+	for row := 0; n > 0 && row < len(values)/n; row++ { // row by row of B, whose columns lie far apart
 		product := row / m
-		var acc float64
-		if integer {
-			var sum int64
-			for l := 0; l < k; l++ {
-				sum += ai[row*k+l] * bi[(product*k+l)*n+col]
-			}
-			acc = float64(int32(sum)) // the result is exact modulo 2^32
-		} else {
-			for l := 0; l < k; l++ {
-				acc += av[row*k+l] * bv[(product*k+l)*n+col]
+		clear(sums)
+		clear(floats)
+		for l := range k {
+			first := (product*k + l) * n
+			if integer {
+				for col, v := range bi[first : first+n] {
+					sums[col] += ai[row*k+l] * v
+				}
+			} else {
+				for col, v := range bv[first : first+n] {
+					floats[col] += av[row*k+l] * v
+				}
 			}
 		}
-		values[i] = o.Epilogue.Apply(acc, at(rs, row), at(cs, col), at(bs, col), at(res, i))
+		for col, acc := range floats {
+			if integer {
+				acc = float64(int32(sums[col])) // the result is exact modulo 2^32
+			}
+			i := row*n + col
+			values[i] = o.Epilogue.Apply(acc, at(rs, row), at(cs, col), at(bs, col), at(res, i))
+		}
 	}
 	switch c.DType {
 	case tensor.I8, tensor.U8, tensor.I16:
