@@ -328,11 +328,7 @@ func TestNoAllocationAfterWarmUp(t *testing.T) {
 							"packed A":           func() error { return MulPackedA(c, pa, b, o) },
 							"packed":             func() error { return MulPackedAB(c, pa, pb, o) },
 						} {
-							if err := f(); err != nil {
-								// Few rows use another kernel than the one that A was packed for.
-								require.ErrorContains(t, err, "was packed for the kernel", "%s %v %v", name, ty, s)
-								continue
-							}
+							require.NoError(t, f(), "%s %v %v", name, ty, s)
 							if n := testing.AllocsPerRun(5, func() { _ = f() }); n != 0 {
 								t.Errorf("%s %v %v, %d threads, epilogue %v, own workspace %v: %v allocations a call", name, ty, s, threads, e != nil, w != nil, n)
 							}

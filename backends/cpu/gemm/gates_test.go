@@ -1,0 +1,77 @@
+package gemm
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
+
+// TestGates: each threshold of packing decides where it says, on its side and on the other one, whatever the processor. Nothing is computed.
+func TestGates(t *testing.T) {
+	in := *cpuinfo.Get()
+	in.L1D, in.L1DWays, in.L2 = 32<<10, 4, 1<<20
+	isa := isas()[len(isas())-1]
+	e, err := engineFor(isa, F32, F32, format{}, Auto)
+	require.NoError(t, err)
+	nr := e.main.b.nr
+	// choose returns what is copied of a product whose operands lie with the given strides.
+	choose := func(values map[string]int, m, n, k int, a, b [2]int) *product {
+		kn, err := knobTable.With(knobTable.Defaults(), values)
+		require.NoError(t, err)
+		none := func(rows, cols int, s [2]int) Matrix { return Raw(F32, []byte(nil), rows, cols, s[0], s[1]) }
+		x := call{c: none(m, n, [2]int{n, 1}), a: none(m, k, a), b: none(k, n, b)}
+		p := new(product)
+		require.NoError(t, p.set(&x, &Options{Threads: 1}, isa, kn, false))
+		p.choosePacking(&in)
+		return p
+	}
+	rows := func(cols int) [2]int { return [2]int{cols, 1} }
+
+	// A column-major A is packed where all three hold: far apart, a wide span, enough use. Columns are an odd number of lines apart.
+	const m, k = 33 * 16, 600
+	columns := [2]int{1, m}
+	gates := map[string]int{"a-pack-stride": 4 * m, "a-pack-span": 4*m*min(k, 512) - 4*m, "a-pack-panels": 9}
+	for name, over := range map[string]struct {
+		knob  string
+		value int
+		n     int
+		want  bool
+	}{
+		"all hold":       {"a-pack-stride", 4 * m, 9 * nr, true},
+		"stride":         {"a-pack-stride", 4*m + 1, 9 * nr, false},
+		"span":           {"a-pack-span", 4 * m * 513, 9 * nr, false},
+		"reuse":          {"a-pack-panels", 10, 9 * nr, false},
+		"fewer columns":  {"a-pack-panels", 9, 8 * nr, false},
+		"one more panel": {"a-pack-panels", 9, 8*nr + 1, true},
+	} {
+		values := map[string]int{}
+		maps.Copy(values, gates)
+		values[over.knob] = over.value
+		require.Equal(t, over.want, choose(values, m, over.n, k, columns, rows(over.n)).packA, "columns of A: %s", name)
+	}
+
+	// An A whose rows are not side by side is packed where they compete for the sets of L1 and panels enough use the copy.
+	apart, odd := [2]int{4096, 2}, [2]int{4096 + 16, 2}
+	require.True(t, choose(map[string]int{"a-pack-reuse": 5}, 64, 5*nr, 100, apart, rows(5*nr)).packA)
+	require.False(t, choose(map[string]int{"a-pack-reuse": 6}, 64, 5*nr, 100, apart, rows(5*nr)).packA, "reuse")
+	require.False(t, choose(map[string]int{"a-pack-reuse": 5}, 64, 5*nr, 100, odd, rows(5*nr)).packA, "rows that do not compete")
+
+	// A row-major B is packed from so many rows on, a small one never, one by columns always; by its user up to so many rows.
+	n, deep := 40*nr, 300
+	least := 48
+	if e.main.rowsDown != nil {
+		least /= 3
+	}
+	copied := func(p *product) bool { return p.packB || p.localB }
+	require.False(t, copied(choose(nil, least-1, n, deep, rows(deep), rows(n))), "few rows")
+	require.True(t, copied(choose(nil, least, n, deep, rows(deep), rows(n))), "many rows")
+	require.True(t, copied(choose(nil, 1, n, deep, rows(deep), [2]int{1, deep})), "B by columns")
+	small := 24 << 10 / 4 / (4 * nr)
+	require.False(t, copied(choose(nil, 200, 4*nr, small, rows(small), rows(4*nr))), "a small B")
+	require.True(t, copied(choose(nil, 200, 4*nr, small+1, rows(small+1), rows(4*nr))), "one row more")
+	require.True(t, choose(nil, 512, n, deep, rows(deep), rows(n)).localB, "by its user")
+	require.True(t, choose(nil, 513, n, deep, rows(deep), rows(n)).packB, "shared")
+}
