@@ -220,6 +220,31 @@ func TestRefusals(t *testing.T) {
 		require.ErrorContains(t, x.call(), x.err)
 		require.Equal(t, []float32{1, 2, 3, 4}, c)
 	}
+	// The other entry points refuse the same before anything is written.
+	pa, err := PackA(A, F32, nil)
+	require.NoError(t, err)
+	pb, err := PackB(A, nil)
+	require.NoError(t, err)
+	parts, err := NewPartsB(A, nil)
+	require.NoError(t, err)
+	parts = parts.Pack(1, nil)
+	wrong, over := Of(buf[:6], 2, 3), &Options{Accumulate: true, Epilogue: &Epilogue{}}
+	for name, mul := range map[string]func(c, x Matrix, o *Options) error{
+		"MulPacked":   func(c, x Matrix, o *Options) error { return MulPacked(c, x, pb, o) },
+		"MulPackedA":  func(c, x Matrix, o *Options) error { return MulPackedA(c, pa, x.T(), o) },
+		"MulPackedAB": func(c, x Matrix, o *Options) error { c.Cols = 4 - x.Cols; return MulPackedAB(c, pa, pb, o) },
+		"MulAdd":      func(c, x Matrix, o *Options) error { return MulAdd(2, x, A, 3, c, o) },
+		"MulBatch":    func(c, x Matrix, o *Options) error { return MulBatch(c, x, A, Batch{}, o) },
+		"MulStaged":   func(c, x Matrix, o *Options) error { return MulStaged(c, x, A, o) },
+		"PartsB":      func(c, x Matrix, o *Options) error { return parts.Mul(c, x, o) },
+	} {
+		short := C
+		short.len = 3
+		require.ErrorContains(t, mul(C, wrong, nil), "want C[M,N]", name)
+		require.ErrorContains(t, mul(C, A, over), "epilogue", name)
+		require.ErrorContains(t, mul(short, A, nil), "elements", name)
+		require.Equal(t, []float32{1, 2, 3, 4}, c, name)
+	}
 	// Columns of one buffer that do not touch are no overlap.
 	require.NoError(t, Mul(View(buf, 2, 2, 8, 1), View(buf[2:], 2, 2, 8, 1), View(buf[4:], 2, 2, 8, 1), nil))
 }
