@@ -7,6 +7,11 @@
 // are packed, once, by PackB. Kernels of tiles (AMX) read rows of A and the same panels instead. Block sizes come from the
 // caches in block.go, thresholds from knobs.go.
 //
+// # Calls of assembly
+//
+// The runtime cannot interrupt assembly, so a call of it takes some tens of microseconds at most, whatever the shape: a kernel goes through
+// call-bytes of B, packing moves some hundred KiB, an operation on a row takes some thousand elements, and more of either are several calls.
+//
 // # Order of sums
 //
 // A float32 element of C is one chain of fused multiply-adds in ascending k, each rounded once: c = fma(a[k], b[k], c). That
