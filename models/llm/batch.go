@@ -335,6 +335,14 @@ func newEmitter(m *Model, o *GenerateOptions, atStart bool, yield func(Token, er
 			return nil, fmt.Errorf("llm: a bias for token %d, the vocabulary has %d", id, m.Config.Vocab)
 		}
 	}
+	switch {
+	case o.MaxTokens < 0:
+		return nil, fmt.Errorf("llm: MaxTokens is %d, 0 (no limit) or more is right", o.MaxTokens)
+	case o.Top < 0:
+		return nil, fmt.Errorf("llm: Top is %d, 0 (none) or more is right", o.Top)
+	case o.Overflow > Shift:
+		return nil, fmt.Errorf("llm: Overflow is %d, Stop or Shift is right", o.Overflow)
+	}
 	stops := slices.DeleteFunc(slices.Clone(o.Stop), func(s string) bool { return s == "" })
 	return &emitter{m: m, o: o, sampler: s, text: m.Tokenizer.Stream(atStart), hold: &stopper{stops: stops}, yield: yield, start: time.Now()}, nil
 }

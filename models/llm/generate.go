@@ -81,7 +81,8 @@ func rate(n int, d time.Duration) float64 {
 }
 
 // Generate continues a prompt. The sequence ends after the last token, or with an error; beside the error stands the text that had been held back as
-// a possible beginning of a stop text. Each call is independent of all others; a conversation uses a Session.
+// a possible beginning of a stop text. When ctx ends, the error wraps ctx.Err(); leaving the loop ends generation without one. Each call is independent
+// of all others; a conversation uses a Session.
 func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		s, err := m.acquire()

@@ -182,13 +182,13 @@ func newModel(c *Config, tok *tokenizer.Tokenizer, src source, o Options, start 
 		o.Context = min(c.Context, DefaultContext)
 	}
 	if o.Context < 1 || o.Context > 1<<30 {
-		return nil, fmt.Errorf("context of %d tokens", o.Context)
+		return nil, fmt.Errorf("context of %d tokens, 0 (as the model was trained for) to %d are right", o.Context, 1<<30)
 	}
 	if o.Chunk == 0 {
 		o.Chunk = 512
 	}
 	if o.Chunk < 1 {
-		return nil, fmt.Errorf("chunk of %d tokens", o.Chunk)
+		return nil, fmt.Errorf("chunk of %d tokens, 0 (512) or more are right", o.Chunk)
 	}
 	o.Chunk = min(o.Chunk, o.Context)
 	if o.CacheType == tensor.Invalid {
