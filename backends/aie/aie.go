@@ -123,7 +123,11 @@ func (b *Backend) yes(spec matmul.Spec, rows int) backends.Verdict {
 	if rows > 0 && spec.K > 0 && spec.N > 0 {
 		if p, err := b.engine.planFor(spec, rows); err == nil {
 			v.Cost = time.Duration(p.pred.Seconds * 1e9)
-			v.Reason += fmt.Sprintf(" on %d tiles; %.0f %% of the padded product is useful work", p.plan.Tiles, 100*p.plan.Useful())
+			tiles := "tiles"
+			if p.plan.Tiles == 1 {
+				tiles = "tile"
+			}
+			v.Reason += fmt.Sprintf(" on %d %s; %.0f %% of the padded product is useful work", p.plan.Tiles, tiles, 100*p.plan.Useful())
 		} else {
 			return backends.No("%v", err)
 		}

@@ -98,8 +98,8 @@ func benchGemmCommand() *cobra.Command {
 					}
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s, %d threads, %s: best %.1f, median %.1f GOP/s, %.1f %% of the peak of %.1f\n",
-					r.DType, s, threads, r.Kernel, r.GOPS["best"], r.GOPS["median"], r.PercentOfPeak, r.PeakGOPS)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s, %s, %s: best %.1f, median %.1f GOP/s, %.1f %% of the peak of %.1f\n",
+					r.DType, s, cli.Count(threads, "thread"), r.Kernel, r.GOPS["best"], r.GOPS["median"], r.PercentOfPeak, r.PeakGOPS)
 			}
 			return nil
 		},
@@ -221,8 +221,8 @@ An ONNX model is run on random numbers, at least --runs times and half a second,
 			if f.JSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), doc)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: prefill %.1f, decode %.1f tokens a second; loaded in %.0f ms, %s of memory\n",
-				m.name, m.backend, threads, r[0], r[1], m.LoadTime.Seconds()*1e3, cli.FormatBytes(peakRSS()))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %s: prefill %.1f, decode %.1f tokens a second; loaded in %.0f ms, %s of memory\n",
+				m.name, m.backend, cli.Count(threads, "thread"), r[0], r[1], m.LoadTime.Seconds()*1e3, cli.FormatBytes(peakRSS()))
 			if line := offloaded(report, "tessera inspect"); line != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the rates are this machine's")
 			}
@@ -300,8 +300,8 @@ func benchONNX(cmd *cobra.Command, f *llmFlags, shapes []string, runs int) error
 	if r.Images > 0 {
 		rate = fmt.Sprintf(" (%.0f images a second)", r.Images)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %d threads: median %.3g ms%s, best %.3g ms of %d runs; loaded and run once in %.0f ms, %s of memory\n",
-		r.Model, r.Backend, r.Threads, 1e3*r.Seconds["median"], rate, 1e3*r.Seconds["min"], r.Runs, r.LoadMS, cli.FormatBytes(r.PeakRSS))
+	fmt.Fprintf(cmd.OutOrStdout(), "%s on %s, %s: median %.3g ms%s, best %.3g ms of %s; loaded and run once in %.0f ms, %s of memory\n",
+		r.Model, r.Backend, cli.Count(r.Threads, "thread"), 1e3*r.Seconds["median"], rate, 1e3*r.Seconds["min"], cli.Count(r.Runs, "run"), r.LoadMS, cli.FormatBytes(r.PeakRSS))
 	if line := offloaded(r.Report, "tessera inspect"); line != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), line+"; the times are this machine's")
 	}

@@ -172,8 +172,12 @@ func generateCommand() *cobra.Command {
 				return cli.PrintJSON(out, generation{text.String(), append([]int32{}, m.PromptIDs(prompt, o)...), ids, len(o.Stats.Prompt), finite(o.Stats.PrefillRate()),
 					finite(o.Stats.DecodeRate()), m.LoadTime.Seconds() * 1e3, m.backend, m.name, o.Stats.Reason, report})
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %d tokens read at %.0f a second, %d written at %.0f a second%s\n",
-				m.name, m.backend, len(o.Stats.Prompt), o.Stats.PrefillRate(), len(o.Stats.Tokens), finite(o.Stats.DecodeRate()), ending(o.Stats.Reason, n, m.Context()))
+			rate := "" // the first token belongs to the reading
+			if r := finite(o.Stats.DecodeRate()); r > 0 {
+				rate = fmt.Sprintf(" at %.0f a second", r)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %s read at %.0f a second, %d written%s%s\n", m.name, m.backend, cli.Count(len(o.Stats.Prompt), "token"),
+				o.Stats.PrefillRate(), len(o.Stats.Tokens), rate, ending(o.Stats.Reason, n, m.Context()))
 			if line := offloaded(report, "--json"); line != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the rates are this machine's")
 			}

@@ -54,7 +54,7 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 			if f.JSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"tokens": p.Tokens, "nll": p.NLL, "perplexity": p.Value(), "backend": m.backend, "model": m.name, "report": report})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f over %d tokens (%s on %s)\n", p.Value(), p.Tokens, m.name, m.backend)
+			fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f over %s (%s on %s)\n", p.Value(), cli.Count(p.Tokens, "token"), m.name, m.backend)
 			if line := offloaded(report, "--json"); line != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), line)
 			}

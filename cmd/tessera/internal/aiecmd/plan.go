@@ -79,8 +79,8 @@ func planCommand() *cobra.Command {
 					}
 					continue
 				}
-				fmt.Fprintf(w, "%s %v %v design=%v on %d tiles, micro-kernel %v (%.0f %% of the accumulators, %.0f %% of the vector registers)\n", sizes[i], p.Type, p.Device.Name, p.Design,
-					p.Tiles, p.Kernel, b.AccPercent(), b.VectorPercent())
+				fmt.Fprintf(w, "%s %v %v design=%v on %s, micro-kernel %v (%.0f %% of the accumulators, %.0f %% of the vector registers)\n", sizes[i], p.Type, p.Device.Name, p.Design,
+					cli.Count(p.Tiles, "tile"), p.Kernel, b.AccPercent(), b.VectorPercent())
 				for _, why := range p.Reasons {
 					fmt.Fprintf(w, "  - %s\n", why)
 				}

@@ -93,8 +93,8 @@ With --kernel 16x4 (or 32x4) it gives the cycles of the seed's micro-kernel alon
 					}
 					continue
 				}
-				fmt.Fprintf(w, "%s %v design=%v, %d tiles: predicted %.0f cycles, %.3f ms, %.3f TOPS, %.2f MACs a cycle and tile (%.1f %% of the peak of the tiles, %.1f %% of the array's)\n", sizes[i], p.Type, p.Design,
-					p.Tiles, r.Cycles, 1e3*r.Seconds, r.TOPS, r.PerTile, r.Efficiency, r.PeakPercent)
+				fmt.Fprintf(w, "%s %v design=%v, %s: predicted %.0f cycles, %.3f ms, %.3f TOPS, %.2f MACs a cycle and tile (%.1f %% of the peak of the tiles, %.1f %% of the array's)\n", sizes[i], p.Type, p.Design,
+					cli.Count(p.Tiles, "tile"), r.Cycles, 1e3*r.Seconds, r.TOPS, r.PerTile, r.Efficiency, r.PeakPercent)
 				fmt.Fprintf(w, "  without the limit of DDR %.3f TOPS (%.1f %% of the array's peak), DDR alone allows %.3f TOPS; bound by %s\n", r.ArrayTOPS, r.ArrayPercent, r.DDRTOPS, r.Bound)
 				if r.Emulated != nil {
 					fmt.Fprintf(w, "  emulated clock: %.0f cycles, %.3f TOPS, bound by %s\n", r.Emulated.Cycles, r.Emulated.TOPS, r.Emulated.Bound)

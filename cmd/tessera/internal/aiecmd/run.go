@@ -142,7 +142,7 @@ func (f *runFlags) run(ctx context.Context, w io.Writer) error {
 	if f.json {
 		err = cli.PrintJSON(w, r)
 	} else {
-		fmt.Fprintf(w, "%s %v -> %v design=%v on %d tiles (%s): simulated %.0f cycles, %.3f ms, %.3f TOPS, %.1f %% of the tiles' peak, bound by %s\n", s, p.Type, p.Out, p.Design, p.Tiles, f.mode,
+		fmt.Fprintf(w, "%s %v -> %v design=%v on %s (%s): simulated %.0f cycles, %.3f ms, %.3f TOPS, %.1f %% of the tiles' peak, bound by %s\n", s, p.Type, p.Out, p.Design, cli.Count(p.Tiles, "tile"), f.mode,
 			r.Cycles, 1e3*r.SimulatedSeconds, r.SimulatedTOPS, r.Efficiency, r.Bound)
 		fmt.Fprintf(w, "  moved %.1f MB over DDR, %.1f MB in and out of FPGA RAM, %.1f MB in and out of local memories; %.1f %% useful work\n", r.Bytes.DDR/1e6, r.Bytes.FPGA/1e6, r.Bytes.Local/1e6, r.Useful)
 		fmt.Fprintf(w, "  %d elements checked, max error %g; %.2f s of wall time\n", r.Checked, r.MaxError, r.WallSeconds)

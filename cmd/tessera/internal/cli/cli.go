@@ -90,6 +90,14 @@ func NoArgs(instead string) cobra.PositionalArgs {
 	})
 }
 
+// Count is a number of things in words: "1 token", "3 tokens".
+func Count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
 // CountArgs is the check of a sub-command that takes from least to most arguments, or any number from least where most is -1; what names them.
 func CountArgs(least, most int, what string) cobra.PositionalArgs {
 	return Args(func(cmd *cobra.Command, args []string) error {

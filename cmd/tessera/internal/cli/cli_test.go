@@ -14,6 +14,12 @@ func TestExitCode(t *testing.T) {
 	require.Equal(t, 2, ExitCode(Usagef("x %d", 1)))
 }
 
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 tokens", 1: "1 token", 2: "2 tokens"} {
+		require.Equal(t, want, Count(n, "token"))
+	}
+}
+
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "17": 17, "17B": 17, "1KiB": 1024, "1.5 MiB": 3 << 19, "2GB": 2e9, "3G": 3 << 30, "64K": 64 << 10} {
 		got, err := ParseBytes(text)
