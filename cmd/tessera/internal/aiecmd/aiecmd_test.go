@@ -14,6 +14,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends/aie/regs"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/shared"
 )
 
 func execute(args ...string) (string, error) {
@@ -216,4 +217,29 @@ func TestColumnsStandUnderHeadings(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The register writes that docs/aie.md shows are those of the commands that it names.
+func TestDocsShowRegisterPrograms(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(shared.Root(), "docs", "aie.md"))
+	require.NoError(t, err)
+	_, page, found := bytes.Cut(page, []byte("## Register programs"))
+	require.True(t, found)
+	program, shown, programs := "", 0, 0
+	for _, line := range strings.Split(string(page), "\n") {
+		if quoted, ok := strings.CutPrefix(line, "    "); ok {
+			require.Contains(t, program, "\n"+quoted+"\n")
+			shown++
+		} else if _, command, ok := strings.Cut(line, "rom `aie run "); ok {
+			file := filepath.Join(t.TempDir(), "program.txt")
+			command, _, _ = strings.Cut(command, " --registers")
+			document(t, append([]string{"run", "--check", "-1", "--registers", file}, strings.Fields(command)...)...)
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			program = "\n" + string(text)
+			programs++
+		}
+	}
+	require.Equal(t, 2, programs)
+	require.Greater(t, shown, 6)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-go/tessera/backends/xdna/amdxdna"
 	"github.com/tessera-go/tessera/backends/xdna/txn"
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
+	"github.com/tessera-go/tessera/internal/shared"
 )
 
 // xdna runs `tessera xdna` with these arguments.
@@ -258,4 +259,57 @@ func TestUsageErrors(t *testing.T) {
 	}
 	_, err := xdnaRun(t, "predict", "--device", "xdna", "--dtype", "int8-int32", "--resident", "--layout", "row", "--size", "100x100x600")
 	require.ErrorContains(t, err, "resident B needs a column-major B")
+}
+
+// What docs/xdna.md quotes of `tessera xdna tables` is what it prints: the fitted parameters whole, and of the other tables all that needs
+// no emulation.
+func TestDocsQuoteTables(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(shared.Root(), "docs", "xdna.md"))
+	require.NoError(t, err)
+	cells := func(line string) []string {
+		list := strings.Split(strings.Trim(line, "| "), "|")
+		for i := range list {
+			list[i] = strings.TrimSpace(list[i])
+		}
+		return list
+	}
+	for _, c := range []struct {
+		args  []string
+		first string // cell of the heading
+		upTo  int    // columns that are compared; 0 means all
+		rows  int
+	}{
+		{[]string{"--fits"}, "device parameter value unit from", 0, 15},
+		{[]string{"--analytic"}, "table device types", 10, 40},
+		{[]string{"--analytic", "--beyond"}, "device types design", 9, 35},
+	} {
+		out, err := xdnaRun(t, append([]string{"tables", "--markdown"}, c.args...)...)
+		require.NoError(t, err)
+		printed := map[string]bool{}
+		key := func(line string) string {
+			list := cells(line)
+			if c.upTo > 0 {
+				list = list[:c.upTo]
+			}
+			return strings.Join(list, " | ")
+		}
+		for _, line := range strings.Split(out, "\n") {
+			if strings.HasPrefix(line, "|") {
+				printed[key(line)] = true
+			}
+		}
+		rows, inside := 0, false
+		for _, line := range strings.Split(string(page), "\n") {
+			switch {
+			case !strings.HasPrefix(line, "|"):
+				inside = false
+			case strings.HasPrefix(strings.Join(cells(line), " "), c.first):
+				inside = true
+			case inside && !strings.HasPrefix(line, "| ---"):
+				require.True(t, printed[key(line)], "%v prints no line %s", c.args, key(line))
+				rows++
+			}
+		}
+		require.GreaterOrEqual(t, rows, c.rows, "%v", c.args)
+	}
 }
