@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -357,113 +358,119 @@ func Choose(device string, types []Types, work []Work, o ChooseOptions) (Choice,
 	if predict == nil {
 		predict = func(d Design, s Size) float64 { return m.Predict(d, s).Seconds }
 	}
-	index := make(map[Size]int)
-	var sizes []Size
-	for _, w := range work {
-		if _, ok := index[w.Size]; !ok {
-			index[w.Size] = len(sizes)
-			sizes = append(sizes, w.Size)
-		}
-	}
-	weight := make([]float64, len(sizes))
-	for _, w := range work {
-		weight[index[w.Size]] += float64(max(1, w.Count))
-	}
+	demand := demandOf(work)
 	var designs []Design
 	for _, ty := range types {
 		if _, err := m.kernelFor(ty); err != nil {
 			return Choice{}, err
 		}
 		for _, f := range families {
-			designs = append(designs, m.Candidates(ty, f)...)
-		}
-	}
-	type scored struct {
-		i     int
-		total float64
-	}
-	times := make([][]float64, len(designs))
-	var order []scored
-	bestOf := make([]int, len(sizes))
-	for i := range bestOf {
-		bestOf[i] = -1
-	}
-	for i, d := range designs {
-		if o.Accept != nil && !o.Accept(d) {
-			continue
-		}
-		t := make([]float64, len(sizes))
-		total := 0.0
-		for j, s := range sizes {
-			t[j] = predict(d, s)
-			total += weight[j] * t[j]
-		}
-		times[i] = t
-		if !math.IsInf(total, 1) {
-			order = append(order, scored{i, total})
-		}
-		for j := range sizes {
-			if b := bestOf[j]; !math.IsInf(t[j], 1) && (b < 0 || t[j] < times[b][j]) {
-				bestOf[j] = i
+			for _, d := range m.Candidates(ty, f) {
+				if o.Accept == nil || o.Accept(d) {
+					designs = append(designs, d)
+				}
 			}
 		}
 	}
-	if len(order) == 0 {
-		return Choice{}, fmt.Errorf("no design of %v fits %s and takes all %d sizes", types, m.Name, len(sizes))
+	all := demand.rate(designs, predict)
+	ranked := slices.DeleteFunc(slices.Clone(all), func(r *rated) bool { return math.IsInf(r.total, 1) })
+	if len(ranked) == 0 {
+		return Choice{}, fmt.Errorf("no design of %v fits %s and takes all %d sizes", types, m.Name, len(demand.sizes))
 	}
-	slices.SortStableFunc(order, func(a, b scored) int {
-		switch {
-		case a.total < b.total:
-			return -1
-		case a.total > b.total:
-			return 1
-		}
-		return 0
-	})
-	out := Choice{Single: designs[order[0].i], SingleTime: order[0].total, Considered: len(order)}
+	slices.SortStableFunc(ranked, func(a, b *rated) int { return cmp.Compare(a.total, b.total) })
+	out := Choice{Single: ranked[0].design, SingleTime: ranked[0].total, Considered: len(ranked)}
+	out.Legs, out.Seconds = demand.route(work, demand.contenders(all, ranked), m.Reconfig)
+	return out, nil
+}
 
-	// Several configurations: shortest path over the products in order, where changing the design costs a reconfiguration. Only designs
-	// that are best for some size, or among the best overall, can be on it.
-	keep := []int{}
-	for _, s := range order[:min(len(order), 16)] {
-		keep = append(keep, s.i)
+// demand is a program's products by size.
+type demand struct {
+	sizes  []Size
+	index  map[Size]int
+	weight []float64 // products of each size
+}
+
+func demandOf(work []Work) *demand {
+	q := &demand{index: map[Size]int{}}
+	for _, w := range work {
+		if _, ok := q.index[w.Size]; !ok {
+			q.index[w.Size] = len(q.sizes)
+			q.sizes = append(q.sizes, w.Size)
+			q.weight = append(q.weight, 0)
+		}
+		q.weight[q.index[w.Size]] += float64(max(1, w.Count))
 	}
-	for _, b := range bestOf {
-		if !slices.Contains(keep, b) {
-			keep = append(keep, b)
+	return q
+}
+
+// rated is a design with the times that it needs.
+type rated struct {
+	design Design
+	times  []float64 // of a product of each size; infinite where it takes none
+	total  float64   // of all products
+}
+
+// rate predicts the times of designs.
+func (q *demand) rate(designs []Design, predict func(Design, Size) float64) []*rated {
+	list := make([]*rated, len(designs))
+	for i, d := range designs {
+		r := &rated{design: d, times: make([]float64, len(q.sizes))}
+		for j, s := range q.sizes {
+			r.times[j] = predict(d, s)
+			r.total += q.weight[j] * r.times[j]
+		}
+		list[i] = r
+	}
+	return list
+}
+
+// contenders returns the designs that can be among several configurations: the first of those that take everything, and what is best for some size.
+func (q *demand) contenders(all, ranked []*rated) []*rated {
+	const first = 16
+	keep := slices.Clone(ranked[:min(len(ranked), first)])
+	for j := range q.sizes {
+		best := slices.MinFunc(all, func(a, b *rated) int { return cmp.Compare(a.times[j], b.times[j]) })
+		if !slices.Contains(keep, best) {
+			keep = append(keep, best)
 		}
 	}
-	cost := make([]float64, len(keep))
+	return keep
+}
+
+// route is the shortest path over the products in order, where changing the design costs a reconfiguration.
+func (q *demand) route(work []Work, among []*rated, reconfig float64) (legs []Leg, seconds float64) {
+	took := func(r *rated, w Work) float64 { return float64(max(1, w.Count)) * r.times[q.index[w.Size]] }
+	cost := make([]float64, len(among))
 	from := make([][]int, len(work))
 	for w, x := range work {
 		least := slices.Index(cost, slices.Min(cost))
-		next := make([]float64, len(keep))
-		from[w] = make([]int, len(keep))
-		for i, d := range keep {
-			stay, change := cost[i], cost[least]+m.Reconfig
+		next := make([]float64, len(among))
+		from[w] = make([]int, len(among))
+		for i, r := range among {
+			stay, change := cost[i], cost[least]+reconfig
 			from[w][i] = i
 			if w > 0 && change < stay {
 				stay, from[w][i] = change, least
 			}
-			next[i] = stay + float64(max(1, x.Count))*times[d][index[x.Size]]
+			next[i] = stay + took(r, x)
 		}
 		cost = next
 	}
 	i := slices.Index(cost, slices.Min(cost))
-	out.Seconds = cost[i]
+	seconds = cost[i]
 	path := make([]int, len(work))
 	for w := len(work) - 1; w >= 0; w-- {
 		path[w] = i
 		i = from[w][i]
 	}
 	for w, x := range work {
-		d := designs[keep[path[w]]]
+		r := among[path[w]]
 		if w == 0 || path[w] != path[w-1] {
-			out.Legs = append(out.Legs, Leg{Design: d, First: w})
+			legs = append(legs, Leg{Design: r.design, First: w})
 		}
-		out.Legs[len(out.Legs)-1].Seconds += float64(max(1, x.Count)) * times[keep[path[w]]][index[x.Size]]
+		legs[len(legs)-1].Seconds += took(r, x)
 	}
-	return out, nil
+	return legs, seconds
 }
 
 // Placement is the planner's view on whether a product belongs on the array.
