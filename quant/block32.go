@@ -54,6 +54,20 @@ func minMax(x []float32) (lo, hi float32) {
 	return lo, hi
 }
 
+// extremes is minMax where nothing is NaN. Of 0 and -0 it takes the first, whose sign GGML writes into the file.
+func extremes(x []float32) (lo, hi float32) {
+	lo, hi = x[0], x[0]
+	for _, v := range x[1:] {
+		if v < lo {
+			lo = v
+		}
+		if v > hi {
+			hi = v
+		}
+	}
+	return lo, hi
+}
+
 // roundAway rounds half away from zero, as C's roundf does.
 func roundAway(x float32) int32 {
 	i := int32(x) // toward zero
@@ -101,7 +115,7 @@ func decodeQ4_1(dst []float32, src []byte) {
 }
 
 func encodeQ4_1(dst []byte, x []float32) string {
-	lo, hi := minMax(x)
+	lo, hi := extremes(x)
 	d := (hi - lo) / 15
 	id := inverse(d)
 	if !putHalf(dst, d) || !putHalf(dst[2:], lo) {
@@ -153,7 +167,7 @@ func decodeQ5_1(dst []float32, src []byte) {
 }
 
 func encodeQ5_1(dst []byte, x []float32) string {
-	lo, hi := minMax(x)
+	lo, hi := extremes(x)
 	d := (hi - lo) / 31
 	id := inverse(d)
 	if !putHalf(dst, d) || !putHalf(dst[2:], lo) {

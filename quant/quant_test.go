@@ -97,6 +97,23 @@ func TestScaleLimits(t *testing.T) {
 	}
 }
 
+// Of zeros with both signs the first is the minimum, as in GGML, whose bytes these are.
+func TestSignOfAZeroMinimum(t *testing.T) {
+	negative := float32(math.Copysign(0, -1))
+	for _, d := range []tensor.DType{tensor.Q4_1, tensor.Q5_1} {
+		for _, c := range []struct {
+			first, second float32
+			want          byte
+		}{{0, negative, 0}, {negative, 0, 0x80}} {
+			x := make([]float32, 32)
+			x[0], x[1], x[2] = c.first, c.second, 0.5
+			q := make([]byte, d.Size())
+			require.NoError(t, EncodeRow(d, q, x))
+			require.Equal(t, []byte{0, c.want}, q[2:4], d)
+		}
+	}
+}
+
 func TestRowSizes(t *testing.T) {
 	require.ErrorContains(t, EncodeRow(tensor.Q8_0, make([]byte, 34), make([]float32, 33)), "33 elements are no whole number")
 	require.ErrorContains(t, DecodeRow(tensor.Q4_K, make([]float32, 256), make([]byte, 143)), "144 bytes")
