@@ -109,20 +109,20 @@ func move[T number](p, q unsafe.Pointer, d, s, n int) {
 	}
 }
 
-// tiles moves a transposition of 4-byte elements in squares, so that each cache line of the source is read once. It takes whole
-// rows of the two innermost loops, and says false where that is not the case.
+// tiles moves a transposition of elements of 4 bytes in squares, so that each cache line of the source is read once, and one of few columns of bytes too. It takes
+// whole rows of the two innermost loops, and says false where that is not the case.
 func (k *copier) tiles(c *cursor, at, to int) bool {
-	if k.elem != 4 || k.depth < 2 {
+	if k.elem != 4 && k.elem != 1 || k.depth < 2 {
 		return false
 	}
 	rows, cols := k.count[k.depth-2], k.count[k.depth-1]
-	if k.step[0][k.depth-1] != 4 || k.step[1][k.depth-2] != 4 || rows < 8 || cols < 2 || at%cols != 0 {
+	if k.elem == 1 && cols >= 8 || k.step[0][k.depth-1] != k.elem || k.step[1][k.depth-2] != k.elem || rows < 8 || cols < 2 || at%cols != 0 {
 		return false
 	}
 	if to != k.total && to%cols != 0 {
 		return false
 	}
-	if cols < 8 && k.step[0][k.depth-2] != 4*cols {
+	if cols < 8 && k.step[0][k.depth-2] != k.elem*cols {
 		return false
 	}
 	const tile = 16
@@ -131,7 +131,11 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 		n := min(rows-c.at[k.depth-2], (to-at)/cols) // rows of this matrix
 		p, q := unsafe.Add(k.dst, c.off[0]), unsafe.Add(k.src, c.off[1])
 		if cols < 8 {
-			interleave(unsafe.Slice((*uint32)(p), n*cols), q, n, cols, sc)
+			if k.elem == 1 {
+				interleave(unsafe.Slice((*uint8)(p), n*cols), q, n, cols, sc)
+			} else {
+				interleave(unsafe.Slice((*uint32)(p), n*cols), q, n, cols, sc)
+			}
 			at += n * cols
 			k.seek(c, at)
 			continue
@@ -152,8 +156,8 @@ func (k *copier) tiles(c *cursor, at, to int) bool {
 }
 
 // interleave puts few planes of n elements, step bytes apart, together: dst[i cols + j] = plane j [i].
-func interleave(dst []uint32, src unsafe.Pointer, n, cols, step int) {
-	plane := func(j int) []uint32 { return unsafe.Slice((*uint32)(unsafe.Add(src, j*step)), n) }
+func interleave[T uint8 | uint32](dst []T, src unsafe.Pointer, n, cols, step int) {
+	plane := func(j int) []T { return unsafe.Slice((*T)(unsafe.Add(src, j*step)), n) }
 	switch cols {
 	case 3:
 		a, b, c := plane(0), plane(1), plane(2)

@@ -526,23 +526,27 @@ func (w *winograd) post(sc *winogradScratch, first, n int) {
 	for i := range n {
 		plane, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
 		for dy := range w.my {
-			for dx := range w.mx {
-				y, x := o.y+dy*s.DH, o.x+dx*s.DW
+			y, step := o.y+dy*s.DH, 1
+			if s.DW == 1 { // neighbours: one call
+				step = w.mx
+			}
+			for dx := 0; dx < w.mx; dx += step {
+				x := o.x + dx*s.DW
 				if y >= s.OH || x >= s.OW {
 					continue
 				}
-				at := ((plane*s.OH+y)*s.OW + x) * s.M
-				var pixel []float32
+				at, size := ((plane*s.OH+y)*s.OW+x)*s.M, min(step, s.OW-x)*s.M
+				var pixels []float32
 				if a.Store == nil {
-					pixel = a.Y[at : at+s.M]
+					pixels = a.Y[at : at+size]
 				} else {
-					pixel = sc.keep[((i*w.my+dy)*w.mx+dx)*s.M:][:s.M]
+					pixels = sc.keep[((i*w.my+dy)*w.mx+dx)*s.M:][:size]
 				}
 				if a.Post != nil {
-					a.Post(at, pixel)
+					a.Post(at, pixels)
 				}
 				if a.Store != nil {
-					a.Store(at, pixel)
+					a.Store(at, pixels)
 				}
 			}
 		}
