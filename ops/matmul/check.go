@@ -64,6 +64,9 @@ func (a *Args) Check(s Spec, rows int, packed bool) error {
 		return err
 	}
 	if !packed {
+		if a.B.DType == tensor.Invalid {
+			return errors.New("matmul: no weights: neither packed ones nor B")
+		}
 		k, n := s.K, s.N
 		if s.BLayout == ColMajor {
 			k, n = n, k

@@ -7,6 +7,9 @@
 // A (activations) is row-major; B (weights) is row-major or column-major, a column-major B being a GGUF or PyTorch weight of shape
 // [N,K]; C is row-major. Leading batch dimensions broadcast. K = 0 gives the epilogue of zero. NaN and infinity propagate. Integer
 // products are exact modulo 2^32.
+//
+// An engine belongs to a backend: backends.Open("cpu") gives one whose MatMul method returns it. Weights that are used again are packed once ([Engine]
+// has an example).
 package matmul
 
 import (
@@ -124,10 +127,10 @@ type Args struct {
 	RowScale, ColScale, Bias []float32
 }
 
-// Workspace is scratch memory that a plan may ask for; it grows and is reused. One run at a time may use it.
+// Workspace is scratch memory that a plan asks for; it grows and is reused. One run at a time may use it. The zero value is an empty one.
 type Workspace struct{ Data any }
 
-// Engine runs matrix products.
+// Engine runs matrix products. Backends have one.
 type Engine interface {
 	// Supports says why the engine cannot run a problem, or nil.
 	Supports(Spec, Shape) error
@@ -144,7 +147,7 @@ type Packed interface {
 	Close() error
 }
 
-// Plan runs one shape. After the first run it allocates nothing.
+// Plan runs one shape. After the first run with a workspace, which must not be nil, it allocates nothing. Without packed weights (nil) B is that of Args.
 type Plan interface {
 	Run(context.Context, Packed, *Args, *Workspace) error
 }
