@@ -22,7 +22,7 @@ import (
 
 func testEngine() *Engine { return newBackend(0, cpuinfo.Get().ISA).engine }
 
-// plan makes the problem of a product of two tensors, and runs it.
+// runProduct makes the problem of a product of two tensors, and runs it.
 func runProduct(t testing.TB, e *Engine, op matmul.Op, w matmul.Packed, in ...tensor.Tensor) tensor.Tensor {
 	specs := make([]tensor.Spec, len(in))
 	for i := range in {

@@ -192,7 +192,7 @@ func (h *Hardware) Close() error {
 	return errors.Join(append(errs, h.dev.Close())...)
 }
 
-// describeHardware changes a description of a simulated array into one of a chip.
+// describe changes a description of a simulated array into one of a chip.
 func (h *Hardware) describe(d *backends.Description) {
 	d.Simulated = false
 	d.Device = h.dev.Info().Describe()

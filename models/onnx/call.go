@@ -172,7 +172,7 @@ func (c *call) room(n, bytes int) {
 	}
 }
 
-// constant makes a known value of float32s.
+// floatsOf makes a known value of float32s.
 func (c *call) floatsOf(v []float32, dims ...int) *value { return knownValue(tensor.Of(v, dims...)) }
 
 // scalarOf makes a known scalar of a type.

@@ -336,7 +336,7 @@ func (m *machine) serveRAM(start sim.Time, bytes float64) sim.Time {
 	return m.ram.Serve(start, cycles(bytes/m.Device.RAMBytesPerCycle()))
 }
 
-// fpga and dram return a piece of a memory.
+// at returns a piece of a memory.
 func (m *machine) at(mem Memory, addr int64, n int) ([]byte, error) {
 	a := m.op.A
 	switch mem {

@@ -489,7 +489,7 @@ func (c *channel) shared(o *channel) int {
 	return at
 }
 
-// pitch is the distance in bytes from one contiguous stretch of the descriptor to the next row's, 0 if there is none.
+// rowPitch is the distance in bytes from one contiguous stretch of the descriptor to the next row's, 0 if there is none.
 func (c *channel) rowPitch() int {
 	run, pitch := c.walk.Run(), 0
 	for _, d := range c.d.bd.dims {
@@ -532,7 +532,7 @@ func (c *channel) sideBySide() int {
 	return n
 }
 
-// words that the descriptor still has.
+// open returns the words that the descriptor still has.
 func (c *channel) open() int {
 	if c.state != moving {
 		return 0

@@ -240,7 +240,7 @@ func (d *Design) routes(b *builder) {
 	}
 }
 
-// memCBDs: every core's C tile has its own buffer, channel and pair of locks; the drain sends them in order of rows, so that it
+// memCBDs brings C out: every core's C tile has its own buffer, channel and pair of locks; the drain sends them in order of rows, so that it
 // starts before the last core is done.
 func (d *Design) memCBDs(b *builder, mode *device.Mode, mem *memory, c int) {
 	t := device.Tile{Col: c, Row: 1}
@@ -267,7 +267,7 @@ func (d *Design) memCBDs(b *builder, mode *device.Mode, mem *memory, c int) {
 	b.push(t, device.Mem, device.MM2S, chCOut, txn.Task{BD: ids.cOut(0), Repeat: 1})
 }
 
-// Core descriptors: row operand 0 and 1 on S2MM0, column operand 2 and 3 on S2MM1, C 4 (and 5) on MM2S0.
+// coreBDs programs a core's descriptors: row operand 0 and 1 on S2MM0, column operand 2 and 3 on S2MM1, C 4 (and 5) on MM2S0.
 func (d *Design) coreBDs(b *builder, t device.Tile, row, col *leg, aAddr, bAddr, cAddr [2]uint32) {
 	maxWrap := 1<<d.Dev.Tile(device.Core).Bits.Wrap - 1
 	for ch, l := range []*leg{row, col} {

@@ -148,7 +148,7 @@ func (h Header) Optimised() Header {
 	return h
 }
 
-// dialect returns whether the header's dialect is the optimised one.
+// optimised reports whether the header's dialect is the optimised one.
 func (h Header) optimised() (bool, error) {
 	switch {
 	case h.Major == 0 && h.Minor == 1:

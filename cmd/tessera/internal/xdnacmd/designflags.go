@@ -43,7 +43,7 @@ func (f *designFlags) add(cmd *cobra.Command) {
 	cmd.Flags().AddFlagSet(f.shape)
 }
 
-// machine and types of the flags.
+// parse returns the machine and the types that the flags name.
 func (f *designFlags) parse() (*plan.Machine, plan.Types, error) {
 	m, err := plan.Lookup(f.device)
 	if err != nil {
@@ -152,7 +152,7 @@ func oneSize(s string) (plan.Size, error) {
 	return plan.Size{M: list[0].M, N: list[0].N, K: list[0].K}, nil
 }
 
-// JSON of tiles and sizes.
+// tileJSON and sizeJSON give tiles and sizes as documents have them.
 func tileJSON(t plan.Tile) map[string]int { return map[string]int{"m": t.M, "k": t.K, "n": t.N} }
 func sizeJSON(s plan.Size) map[string]int { return map[string]int{"m": s.M, "n": s.N, "k": s.K} }
 
