@@ -459,6 +459,9 @@ func (x *Executable) runWatched(ctx context.Context, p *plan) error {
 					return fmt.Errorf("graph %s: after node %q: %w", x.g.name, node.Name, err)
 				}
 			}
+			if x.current != p { // else what follows would be read from memory that is given back
+				return fmt.Errorf("graph %s: after node %q: the executable was closed or run for other sizes in the middle of a run", x.g.name, node.Name)
+			}
 		}
 	}
 	return nil

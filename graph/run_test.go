@@ -110,6 +110,38 @@ func ones(n int) tensor.Tensor {
 	return t
 }
 
+// A callback that closes the executable, or runs it for other sizes, ends the run, which would go on in memory that is given back.
+func TestChangeWithinARun(t *testing.T) {
+	ctx := context.Background()
+	for name, change := range map[string]func(exe *Executable) error{
+		"closed": (*Executable).Close,
+		"run": func(exe *Executable) error { // for other sizes
+			exe.opts.OnNode, exe.opts.Progress = nil, nil
+			return errors.Join(exe.SetSize("n", 3), exe.Bind(exe.source.Inputs()[0], ones(3)), exe.Run(ctx))
+		},
+	} {
+		for _, hook := range []string{"node", "progress"} {
+			g, x, _ := layered(5)
+			var exe *Executable
+			calls := 0
+			o := Options{Backends: []backends.Backend{reference.New()}}
+			if hook == "node" {
+				o.OnNode = func(NodeEvent) error { calls++; return change(exe) }
+			} else {
+				o.Progress = func(int, int) { calls++; require.NoError(t, change(exe)) }
+			}
+			var err error
+			exe, err = g.Compile(ctx, o)
+			require.NoError(t, err)
+			require.NoError(t, exe.SetSize("n", 8))
+			require.NoError(t, exe.Bind(x, ones(8)))
+			require.ErrorContains(t, exe.Run(ctx), "in the middle of a run", "%s by %s", name, hook)
+			require.Equal(t, 1, calls)
+			require.NoError(t, exe.Close())
+		}
+	}
+}
+
 // TestCancelWithinANode: the node that runs sees the context end, nothing behind it runs, and the next run is right.
 func TestCancelWithinANode(t *testing.T) {
 	d := newDouble()
