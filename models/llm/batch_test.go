@@ -25,6 +25,12 @@ func TestSaveLoadFork(t *testing.T) {
 	s, err := m.NewSession()
 	require.NoError(t, err)
 	first, _ := collect(t, s.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 6}))
+	said, err := s.Fork() // with the last token said and not evaluated yet
+	require.NoError(t, err)
+	require.Equal(t, s.Tokens(), said.Tokens())
+	more, _ := collect(t, said.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 10}))
+	require.Equal(t, whole, slices.Concat(first, more))
+	require.NoError(t, said.Close())
 	require.NoError(t, s.Eval(ctx))
 	var saved bytes.Buffer
 	require.NoError(t, s.Save(&saved))

@@ -257,6 +257,13 @@ func TestStopTexts(t *testing.T) {
 		require.Equal(t, text[:at], got, stop)
 		require.Equal(t, "stop", stats.Reason)
 	}
+	// Of two that one token completes the first in the text counts.
+	first, second := strings.Index(text, " n"), strings.Index(text, "ot")
+	require.Equal(t, first+2, second)
+	for _, stops := range [][]string{{" n", "ot"}, {"ot", " n"}} {
+		_, got := collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 30, Stop: stops}))
+		require.Equal(t, text[:first], got)
+	}
 	// Text that only looks like the beginning of a stop text comes in the end.
 	_, got := collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 30, Stop: []string{text[len(text)-4:] + "\x00"}}))
 	require.Equal(t, text, got)
