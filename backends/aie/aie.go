@@ -43,7 +43,7 @@ func open(o *backends.Options) (backends.Backend, error) {
 		design:  design,
 		tiles:   o.Int("tiles", 0, 0, dev.Tiles()),
 		emulate: o.String("mode", "fast", "fast", "emulate") == "emulate",
-		minRows: o.Int("min_rows", 1, 1, 1<<20),
+		minRows: o.Int("rows", 1, 1, 1<<20),
 		threads: o.Int("threads", 0, 0, 1024),
 		plans:   map[planKey]*planned{},
 		bases:   map[planKey]plan.Options{},
@@ -72,7 +72,7 @@ func (b *Backend) Describe() backends.Description {
 			"mode=fast: fast (the same bits from CPU kernels) or emulate (descriptors on the emulated array)",
 			"design=best: best, or paper (the seed's five loops)",
 			"tiles=0: cores at most; 0 means all (paper: one)",
-			"min_rows=1: products of fewer rows stay on the CPU",
+			"rows=1: products of fewer rows stay on the CPU",
 			"threads=0: workers of mode=fast; 0 means GOMAXPROCS",
 		},
 	}
@@ -101,7 +101,7 @@ func (b *Backend) Supports(c ops.Call) backends.Verdict {
 		}
 		rows := shape.M * shape.Batches()
 		if rows < b.engine.minRows {
-			return backends.No("%d rows, the option min_rows asks for %d", rows, b.engine.minRows)
+			return backends.No("%d rows, the option rows asks for %d", rows, b.engine.minRows)
 		}
 		return b.yes(spec, rows)
 	case conv.Conv:

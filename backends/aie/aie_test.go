@@ -352,7 +352,7 @@ func TestConvolutions(t *testing.T) {
 }
 
 func TestSupportsSaysWhy(t *testing.T) {
-	b := openT(t, "min_rows=4")
+	b := openT(t, "rows=4")
 	f := func(d tensor.DType, dims ...int) tensor.Spec { return tensor.MakeSpec(d, dims...) }
 	weights := []bool{false, true}
 	for _, c := range []struct {
@@ -363,7 +363,7 @@ func TestSupportsSaysWhy(t *testing.T) {
 		why  string
 	}{
 		{matmul.Op{}, []tensor.Spec{f(tensor.F32, 8, 16), f(tensor.F32, 16, 4)}, weights, true, "int16 product on the emulated array"},
-		{matmul.Op{}, []tensor.Spec{f(tensor.F32, 3, 16), f(tensor.F32, 16, 4)}, weights, false, "3 rows, the option min_rows asks for 4"},
+		{matmul.Op{}, []tensor.Spec{f(tensor.F32, 3, 16), f(tensor.F32, 16, 4)}, weights, false, "3 rows, the option rows asks for 4"},
 		{matmul.Op{}, []tensor.Spec{f(tensor.F32, 8, 16), f(tensor.F32, 16, 4)}, []bool{false, false}, false, "B is no constant"},
 		{matmul.Op{}, []tensor.Spec{f(tensor.F64, 8, 16), f(tensor.F64, 16, 4)}, weights, false, "no product of f64 and f64"},
 		{matmul.Op{Out: tensor.BF16}, []tensor.Spec{f(tensor.F32, 8, 16), f(tensor.F32, 16, 4)}, weights, false, "result bf16"},
