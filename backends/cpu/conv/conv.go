@@ -450,7 +450,7 @@ type Args struct {
 	// Store, if not nil, takes the pixels that would go to Y, one or several neighbours, at position i on.
 	Store func(i int, y []float32)
 	// Bytes, if not nil, takes the pixels as Quant makes bytes of them, of Type Int8: at once where kernels can, else by way of Store, which is to do the
-	// same. Whether they can also depends on Post, which sees numbers.
+	// same number by number, and may get some channels of a pixel only. Whether they can also depends on Post, which sees numbers.
 	Bytes []byte
 	Quant Quant
 	// Stop, if not nil, is asked between blocks whether the run shall end.

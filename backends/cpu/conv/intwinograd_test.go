@@ -81,6 +81,23 @@ func TestIntWinograd(t *testing.T) {
 			for k, a := range args {
 				store := k == 2 && i%2 == 0
 				want := run(g, direct, 1, a, store)
+				for threads := 1; threads < 4 && k > 0 && !store; threads++ { // bytes, of some channels at a time
+					p, err := NewPlan(f, s, threads)
+					require.NoError(t, err)
+					b, to := a, make([]byte, ny)
+					b.X8, b.Bytes, b.Quant = x, to, Quant{Scale: 0.002, Zero: 100, Low: 0, High: 255}
+					b.Store = func(i int, row []float32) {
+						for j, v := range row {
+							to[i+j] = b.Quant.of(v)
+						}
+					}
+					p.Run(&b)
+					for j, v := range want {
+						if to[j] != b.Quant.of(v) {
+							t.Fatalf("%v %+v arguments %d byte %d: %d, want %d", isa, s, k, j, to[j], b.Quant.of(v))
+						}
+					}
+				}
 				for _, threads := range []int{1, 3} {
 					for j, v := range run(f, s, threads, a, store) {
 						if math.Float32bits(v) != math.Float32bits(want[j]) {

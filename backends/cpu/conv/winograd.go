@@ -293,9 +293,9 @@ func (w *winograd) run(a *Args) {
 	w.args = nil
 }
 
-// cutsOf returns the cuts of a run: a pixel that is handed on needs all of its channels.
+// cutsOf returns the cuts of a run: a pixel that is handed on needs all of its channels, but for bytes, which are made number by number.
 func (w *winograd) cutsOf(a *Args) int {
-	if a.Post != nil || a.Store != nil {
+	if a.Post != nil || a.Store != nil && a.Bytes == nil {
 		return 1
 	}
 	return w.cuts
@@ -329,7 +329,7 @@ func (w *winograd) Do(worker, job int) {
 		}
 	}
 	if a.Post != nil || a.Store != nil {
-		w.post(sc, first, n)
+		w.post(sc, first, n, p0*k.nr, min(p1*k.nr, s.M))
 	}
 }
 
@@ -520,14 +520,14 @@ func (w *winograd) backward(sc *winogradScratch, pn, at, n int) {
 	}
 }
 
-// post hands on the pixels of the tiles.
-func (w *winograd) post(sc *winogradScratch, first, n int) {
+// post hands on the pixels of the tiles, of which channels c0 to c1 are there.
+func (w *winograd) post(sc *winogradScratch, first, n, c0, c1 int) {
 	s, a := &w.p.s, w.args
 	for i := range n {
 		plane, o := (first+i)/len(w.tiles), w.tiles[(first+i)%len(w.tiles)]
 		for dy := range w.my {
 			y, step := o.y+dy*s.DH, 1
-			if s.DW == 1 { // neighbours: one call
+			if s.DW == 1 && c1-c0 == s.M { // neighbours: one call
 				step = w.mx
 			}
 			for dx := 0; dx < w.mx; dx += step {
@@ -535,12 +535,12 @@ func (w *winograd) post(sc *winogradScratch, first, n int) {
 				if y >= s.OH || x >= s.OW {
 					continue
 				}
-				at, size := ((plane*s.OH+y)*s.OW+x)*s.M, min(step, s.OW-x)*s.M
+				at, size := ((plane*s.OH+y)*s.OW+x)*s.M+c0, (min(step, s.OW-x)-1)*s.M+c1-c0
 				var pixels []float32
 				if a.Store == nil {
 					pixels = a.Y[at : at+size]
 				} else {
-					pixels = sc.keep[((i*w.my+dy)*w.mx+dx)*s.M:][:size]
+					pixels = sc.keep[((i*w.my+dy)*w.mx+dx)*s.M+c0:][:size]
 				}
 				if a.Post != nil {
 					a.Post(at, pixels)
