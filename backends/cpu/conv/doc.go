@@ -5,7 +5,8 @@
 // sums over all of K in registers (tile). Padding is taken out of the way by copying the few rows that a block of output needs, with
 // their borders, into scratch memory that stays in L2; a convolution without padding reads the image itself, and a 1x1 one is a
 // plain product. Where strides, dilations or padding are so long that taps read little of those rows, only the pixels that they read are
-// copied. Filters are packed once, as panels of NR output channels. Bias, residual and activation are applied in registers.
+// copied, and where words are multiplied, what each result of a strided convolution, or of one of short rows, reads. Filters are packed once, as panels
+// of NR output channels. Bias, residual and activation are applied in registers, where bytes are made of results, too.
 //
 // A 3x3 convolution of stride 1 with enough channels, and one along lines of 3 or 5 taps, goes by Winograd's algorithm instead (winograd):
 // two to three times as fast, with sums about twice as far from the truth at tiles of 4, nearer to it at tiles of 2. An infinity or a NaN in the image reaches the whole tile.
