@@ -151,6 +151,7 @@ func TestDamaged(t *testing.T) {
 		"the vocabulary is empty":                    func(m map[string]any) { m["tokens"], m["token_type"] = []string{}, []int32{} },
 		"the precompiled character map of 5 bytes":   func(m map[string]any) { m["model"], m["precompiled_charsmap"] = "t5", []uint8{255, 255, 0, 0, 0} },
 		"precompiled_charsmap is a string, an array": func(m map[string]any) { m["model"], m["precompiled_charsmap"] = "t5", "x" },
+		`normalizer.lowercase": a bool`:              func(m map[string]any) { m["model"], m["normalizer.lowercase"] = "bert", "x" },
 	} {
 		m := ok()
 		damage(m)
