@@ -82,6 +82,13 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 			f.k = f.k.small
 		}
 	}
+	f.packInt(w)
+	return f, nil
+}
+
+// packInt packs weights for the kernels that the filter has.
+func (f *Filter) packInt(w []int16) {
+	s := &f.spec
 	cg := s.C / s.Groups
 	taps := s.taps()
 	put := func(p unsafe.Pointer, o, c, tap int) {
@@ -103,7 +110,6 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 			f.extra[o] = -s.zeroByte() * sum
 		}
 	}
-	return f, nil
 }
 
 // zeroByte is the zero point of the image as unsigned kernels see it.

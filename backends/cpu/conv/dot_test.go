@@ -62,6 +62,37 @@ func TestPatches(t *testing.T) {
 	}
 }
 
+// The kernels of words by bytes in Go, which no processor runs by itself, are the definition of the others.
+func TestSmallFilters(t *testing.T) {
+	for i, s := range patchCases() {
+		s.Type, s.XZero = Int8, 7
+		rng := rand.New(rand.NewPCG(2, uint64(i)))
+		x, w := make([]byte, s.N*s.Depth.or(one).In*s.H*s.W*s.C), make([]int16, s.Weights())
+		for j := range x {
+			x[j] = byte(rng.IntN(256))
+		}
+		for j := range w {
+			w[j] = int16(rng.IntN(256) - 128)
+		}
+		var want []float32
+		for _, k := range append([]*kernels{portable[kindS16]}, portable[kindS16].small, kernelsOf(kindS16, best()).small) {
+			if k == nil { // of this processor
+				continue
+			}
+			f := &Filter{spec: s, k: k}
+			f.packInt(w)
+			p, err := NewPlan(f, s, 1)
+			require.NoError(t, err)
+			y := make([]float32, s.N*s.Depth.or(one).Out*s.OH*s.OW*s.M)
+			p.Run(&Args{X8: x, Y: y, Act: NoAct})
+			if want == nil {
+				want = y
+			}
+			require.Equal(t, want, y, "%v %+v", k.isa, s)
+		}
+	}
+}
+
 // integerCase is a convolution of bytes with its sums by the definition.
 type integerCase struct {
 	s    Spec
