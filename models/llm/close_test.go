@@ -6,8 +6,8 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -156,19 +156,33 @@ func TestCloseBesideEveryCall(t *testing.T) {
 				data = tolstoy.GGUF()
 			}
 			for round := range 12 {
-				m, err := llm.Parse(data, llm.Options{})
+				// Close begins beside a call: at one of its nodes, or, since a run that is watched goes other ways, in every second round at its beginning.
+				var o llm.Options
+				var steps atomic.Int64
+				at, reached := int64(1+round/2), make(chan struct{})
+				step := func(int, int) {
+					if steps.Add(1) == at {
+						close(reached)
+					}
+				}
+				if round%2 == 1 {
+					o.Graph.Progress = step
+					at = int64(1 + 9*round)
+				}
+				m, err := llm.Parse(data, o)
 				require.NoError(t, err)
 				call := c.start(t, m)
-				done := make(chan error)
+				done := make(chan error, 1)
 				go func() {
 					for {
+						step(0, 0)
 						if err := call(); err != nil {
 							done <- err
 							return
 						}
 					}
 				}()
-				time.Sleep(time.Duration(1+round*7%20) * time.Millisecond)
+				<-reached
 				require.NoError(t, m.Close())
 				require.ErrorIs(t, <-done, llm.ErrClosed)
 			}
@@ -185,20 +199,25 @@ func TestCloseBesideSessionsClose(t *testing.T) {
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		failed := make(chan error, 1)
-		running := make(chan struct{})
+		running, closing, later := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		wg.Go(func() {
-			first := true
-			failed <- s.EvalAll(context.Background(), make([]int32, 120), func(int, []float32) error {
-				if first {
+			failed <- s.EvalAll(context.Background(), make([]int32, 120), func(i int, _ []float32) error {
+				switch i {
+				case 0:
 					close(running)
-					first = false
+					<-closing
+				case 1 + 5*round: // what the session does meanwhile gives its Close the time to get to its wait
+					close(later)
 				}
 				return nil
 			})
 		})
 		<-running
-		wg.Go(func() { _ = s.Close() })
-		time.Sleep(time.Duration(round%4) * 100 * time.Microsecond)
+		wg.Go(func() {
+			close(closing)
+			_ = s.Close()
+		})
+		<-later
 		require.NoError(t, m.Close())
 		wg.Wait()
 		require.NoError(t, <-failed)

@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,9 +95,14 @@ func TestSessionsOpenBesideClose(t *testing.T) {
 		m, err := llm.Parse(tolstoy.GGUF(), llm.Options{})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
+		var begun atomic.Int64
+		reached := make(chan struct{})
 		for range 2 {
 			wg.Go(func() {
 				for {
+					if begun.Add(1) == int64(1+round%8) {
+						close(reached)
+					}
 					s, err := m.NewSession()
 					if err == nil {
 						err = s.Eval(context.Background(), 11)
@@ -112,7 +117,7 @@ func TestSessionsOpenBesideClose(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(round%6) * time.Millisecond)
+		<-reached
 		require.NoError(t, m.Close())
 		wg.Wait()
 	}
