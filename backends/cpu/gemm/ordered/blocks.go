@@ -1,6 +1,10 @@
 package ordered
 
-import "github.com/tessera-go/tessera/internal/cpuinfo"
+import (
+	"iter"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+)
 
 // Operands of an NPU core lie in blocks of the multiply unit. The functions here bring rows of blocks straight into the panels of [F32] and [S8]. They return
 // false, having written nothing of use, where this processor has no kernel for it, and the caller packs by elements.
@@ -33,6 +37,20 @@ type Exps struct{ Lo, Hi int }
 // quickLo and quickHi bound the shared exponents that the kernels round without leaving float32's normal range.
 const quickLo, quickHi = 24, 230
 
+// callBlocks is how many blocks one call packs at most: it cannot be interrupted, and the slowest take some tens of nanoseconds a block.
+const callBlocks = 512
+
+// pieces gives where each call that n blocks take begins, and how many it packs.
+func pieces(n int) iter.Seq2[int, int] {
+	return func(yield func(at, n int) bool) {
+		for at := 0; at < n; at += callBlocks {
+			if !yield(at, min(callBlocks, n-at)) {
+				return
+			}
+		}
+	}
+}
+
 // PackA8 packs one micropanel of 8 rows: n blocks of 8 rows x 8 k, each of two pieces of 32 bytes (4 rows) half bytes apart, step bytes from block to
 // block. dst takes 64 n bytes, 128 added to each.
 func PackA8(dst, src []byte, half, step, n int) bool { return use.a8(dst, src, half, step, n) }
@@ -42,7 +60,9 @@ func (l levels) a8(dst, src []byte, half, step, n int) bool {
 		return false
 	}
 	_, _ = dst[64*n-1], src[(n-1)*step+half+31]
-	packA8(l.blocks, dst, src, half, step, n)
+	for at, n := range pieces(n) {
+		packA8(l.blocks, dst[64*at:], src[at*step:], half, step, n)
+	}
 	return true
 }
 
@@ -57,10 +77,13 @@ func (l levels) b8(dst []int8, w int, src []byte, step, n int, layout Layout, su
 		return false
 	}
 	_, _ = dst[(2*n-1)*4*w+31], src[(n-1)*step+63]
-	var s [16]int32
-	packB8(l.blocks, dst, w, src, step, n, layout, &s)
-	for i := range sums {
-		sums[i] = s[i] + s[i+8]
+	*sums = [8]int32{}
+	for at, n := range pieces(n) {
+		var s [16]int32
+		packB8(l.blocks, dst[8*w*at:], w, src[at*step:], step, n, layout, &s)
+		for i := range sums {
+			sums[i] += s[i] + s[i+8]
+		}
 	}
 	return true
 }
@@ -76,9 +99,13 @@ func (l levels) a16(dst []float32, panel int, src []byte, half, step, n int, lay
 		return Exps{}, false
 	}
 	_, _ = dst[panel+32*n-1], src[(n-1)*step+half+63]
-	var e [32]uint32
-	packA16(l.blocks, dst, panel, src, half, step, n, layout, q, &e)
-	return exps(&e, q)
+	x := noExps
+	for at, n := range pieces(n) {
+		var e [32]uint32
+		packA16(l.blocks, dst[32*at:], panel, src[at*step:], half, step, n, layout, q, &e)
+		x.join(&e, q)
+	}
+	return x, x.quick()
 }
 
 // PackB16 packs 8 columns of bf16 of a panel w columns wide, from blocks as for PackA16. dst starts at the columns' first k.
@@ -91,19 +118,27 @@ func (l levels) b16(dst []float32, w int, src []byte, half, step, n int, layout 
 		return Exps{}, false
 	}
 	_, _ = dst[(8*n-1)*w+7], src[(n-1)*step+half+63]
-	var e [32]uint32
-	packB16(l.blocks, dst, w, src, half, step, n, layout, q, &e)
-	return exps(&e, q)
+	x := noExps
+	for at, n := range pieces(n) {
+		var e [32]uint32
+		packB16(l.blocks, dst[8*w*at:], w, src[at*step:], half, step, n, layout, q, &e)
+		x.join(&e, q)
+	}
+	return x, x.quick()
 }
 
-// exps reduces what the kernel recorded: the least and largest shared exponents in 16 lanes each.
-func exps(e *[32]uint32, q Quant) (Exps, bool) {
-	x := Exps{255, 0}
+// noExps is the range of no exponent.
+var noExps = Exps{255, 0}
+
+// join widens the range by what a kernel recorded: the least and largest shared exponents in 16 lanes each.
+func (x *Exps) join(e *[32]uint32, q Quant) {
 	if q == Plain {
-		return x, true
+		return
 	}
 	for i := range 16 {
 		x.Lo, x.Hi = min(x.Lo, int(e[i]>>23)), max(x.Hi, int(e[16+i]>>23))
 	}
-	return x, x.Lo > x.Hi || x.Lo >= quickLo && x.Hi <= quickHi
 }
+
+// quick says whether the kernels round groups of these exponents rightly.
+func (x Exps) quick() bool { return x.Lo > x.Hi || x.Lo >= quickLo && x.Hi <= quickHi }

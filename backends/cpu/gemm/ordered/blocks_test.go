@@ -25,8 +25,11 @@ func TestPack8(t *testing.T) {
 			return
 		}
 		rng := rand.New(rand.NewPCG(11, 1))
-		for range 100 {
+		for round := range 100 {
 			n, gap := 1+rng.IntN(9), rng.IntN(5)
+			if round%25 == 0 {
+				n += 2 * callBlocks
+			}
 			// A: both pieces of a block behind each other, or each in a run of its own.
 			half, step := 32, 64+gap
 			if rng.IntN(2) == 0 {
@@ -101,6 +104,9 @@ func TestPack16(t *testing.T) {
 		rng := rand.New(rand.NewPCG(12, 1))
 		for round := range 400 {
 			n, gap := 1+rng.IntN(6), 2*rng.IntN(3)
+			if round%50 == 7 {
+				n += 2 * callBlocks
+			}
 			half, step := 64, 128+gap
 			if rng.IntN(2) == 0 {
 				half, step = 64*n+gap, 64

@@ -1,5 +1,7 @@
 package ordered
 
+import "github.com/tessera-go/tessera/internal/cpuinfo"
+
 // Micropanel heights: rows of A that one kernel call takes.
 const (
 	MR   = 4 // F32
@@ -43,6 +45,49 @@ func Panels(n int) (wide, narrow int) {
 // PaddedM is the number of rows that m rows take in micropanels of mr.
 func PaddedM(m, mr int) int { return (m + mr - 1) / mr * mr }
 
+// What one call of a kernel does at most: it cannot be interrupted, so that each is to take some tens of microseconds, whatever k is.
+const (
+	callSteps   = 1024          // k of F32, whole groups: 192 KiB of a panel of B
+	callStepsS8 = 4 * callSteps // k of S8, as many bytes
+	chunkSteps  = 8             // k that take the time of a narrowing
+)
+
+// The kernels of tiles, which a test of their calls replaces.
+var callF32, callS8 = tileF32, tileS8
+
+// piecesF32 computes a tile in calls of whole chunks or, where a chunk is too long for one, of parts of it: sums wait in C between them, where they are what the
+// registers hold, and only the last part of a chunk narrows.
+func piecesF32(isa cpuinfo.ISA, c []float32, ldc int, a, b []float32, w, chunks, k int, groups bool, narrow Narrow) {
+	if chunks*max(k, chunkSteps) <= callSteps { // nearly all tiles: no division
+		callF32(isa, c, ldc, a, b, w, chunks, k, groups, narrow)
+		return
+	}
+	for n := 0; chunks > 0; chunks -= n {
+		n = min(chunks, max(callSteps/max(k, chunkSteps), 1))
+		rest := k
+		for ; rest > callSteps; rest -= callSteps {
+			callF32(isa, c, ldc, a, b, w, 1, callSteps, groups, Keep)
+			a, b = a[MR*callSteps:], b[w*callSteps:]
+		}
+		callF32(isa, c, ldc, a, b, w, n, rest, groups, narrow)
+		if n < chunks && k > 0 {
+			a, b = a[MR*n*rest:], b[w*n*rest:]
+		}
+	}
+}
+
+// noBias is the bias of all pieces of k but the first.
+var noBias [48]int32
+
+// piecesS8 computes a tile in calls of a part of k each.
+func piecesS8(isa cpuinfo.ISA, c []int32, ldc int, a []byte, b []int8, bias []int32, w, k int) {
+	for ; k > callStepsS8; k -= callStepsS8 {
+		callS8(isa, c, ldc, a, b, bias, w, callStepsS8)
+		a, b, bias = a[MRS8*callStepsS8:], b[w*callStepsS8:], noBias[:]
+	}
+	callS8(isa, c, ldc, a, b, bias, w, k)
+}
+
 // F32 computes C += A x B in chunks of k, narrowing after each.
 //
 // A is [PaddedM(m,MR)/MR][chunks*k][MR], with micropanels lda values apart. B is panels of [chunks*k][width], ldb values apart per column (so that
@@ -78,7 +123,7 @@ func F32(c []float32, ldc int, a []float32, lda int, b []float32, ldb int, m, n,
 			if depth > 0 {
 				pa, pb = a[i/MR*lda:], b[j*ldb:]
 			}
-			tileF32(use.f32, c[i*ldc+j:], ldc, pa, pb, w, chunks, k, groups, narrow)
+			piecesF32(use.f32, c[i*ldc+j:], ldc, pa, pb, w, chunks, k, groups, narrow)
 		}
 		j += w
 	}
@@ -110,7 +155,7 @@ func S8(c []int32, ldc int, a []byte, lda int, b []int8, ldb int, bias []int32, 
 			w = 32
 		}
 		for i := 0; i < rows; i += MRS8 {
-			tileS8(use.s8, c[i*ldc+j:], ldc, a[i/MRS8*lda:], b[j*ldb:], bias[j:], w, k)
+			piecesS8(use.s8, c[i*ldc+j:], ldc, a[i/MRS8*lda:], b[j*ldb:], bias[j:], w, k)
 		}
 		j += w
 	}
