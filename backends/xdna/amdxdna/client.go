@@ -96,13 +96,22 @@ func (d *Device) Close() (err error) {
 	return err
 }
 
-// call makes an ioctl with a structure as argument and reads the structure back.
+// againFor bounds how long a call is made again that the driver answers with EAGAIN: it takes some milliseconds to wake the device up.
+const againFor = time.Second
+
+// call makes an ioctl with a structure as argument and reads the structure back. EAGAIN, which says that nothing has been done, makes it again, as libdrm
+// does for every call; a wait has a deadline of its own and is left to the caller.
 func (d *Device) call(req uint32, v any, ptrs ...Pointer) error {
-	arg := Marshal(v)
-	if err := d.sys.Ioctl(req, arg, ptrs...); err != nil {
-		return fmt.Errorf("%s: %w", IoctlName(req), err)
+	for end := d.sys.Monotonic() + againFor; ; time.Sleep(time.Millisecond) {
+		arg := Marshal(v)
+		err := d.sys.Ioctl(req, arg, ptrs...)
+		switch {
+		case err == nil:
+			return Unmarshal(arg, v)
+		case !errors.Is(err, EAGAIN) || req == IoctlTimelineWait || d.sys.Monotonic() >= end:
+			return fmt.Errorf("%s: %w", IoctlName(req), err)
+		}
 	}
-	return Unmarshal(arg, v)
 }
 
 func (d *Device) query(param uint32, v any) error {

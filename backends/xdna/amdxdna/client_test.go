@@ -215,6 +215,47 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestAgain: a call that the driver wants to be made again is, whichever it is; one that it never takes is an error in the end.
+func TestAgain(t *testing.T) {
+	x, err := amdxdna.ParseXclbin(fake.Xclbin([]byte{7}, 8, "MLIR_AIE"))
+	require.NoError(t, err)
+	for _, req := range []uint32{amdxdna.IoctlGetInfo, amdxdna.IoctlCreateBO, amdxdna.IoctlGetBOInfo, amdxdna.IoctlCreateContext, amdxdna.IoctlConfigContext,
+		amdxdna.IoctlSyncBO, amdxdna.IoctlExec, amdxdna.IoctlTimelineWait, amdxdna.IoctlDestroyContext, amdxdna.IoctlGEMClose} {
+		t.Run(amdxdna.IoctlName(req), func(t *testing.T) {
+			f := fake.New(fake.Options{NewArray: func(int) (fake.Array, error) { return &adder{}, nil }})
+			again := fake.Fault{Req: req, Err: amdxdna.EAGAIN}
+			f.Inject(again, again)
+			d, err := amdxdna.New(f)
+			require.NoError(t, err)
+			s, err := amdxdna.NewSession(d, x, "MLIR_AIE", amdxdna.SessionOptions{})
+			require.NoError(t, err)
+			var bufs [3]*amdxdna.BO
+			for i := range bufs {
+				bufs[i], err = d.Alloc(4096)
+				require.NoError(t, err)
+			}
+			require.NoError(t, bufs[0].ToDevice(0, 4096))
+			require.NoError(t, s.Run(context.Background(), []uint32{1}, bufs[:]...))
+			require.Equal(t, 1, s.Configurations())
+			for _, b := range bufs {
+				require.NoError(t, b.Close())
+			}
+			require.NoError(t, s.Close())
+			require.NoError(t, d.Close())
+			bos, contexts, maps := f.Live()
+			require.Zero(t, bos+contexts+maps)
+		})
+	}
+	r := open(t)
+	for range 2000 {
+		r.fake.Inject(fake.Fault{Req: amdxdna.IoctlSyncBO, Err: amdxdna.EAGAIN})
+	}
+	require.ErrorIs(t, r.a.ToDevice(0, 1), amdxdna.EAGAIN)
+	for r.a.ToDevice(0, 1) != nil { // what is left of the faults
+	}
+	r.close(t)
+}
+
 // TestReconnectFails: when even the new context cannot be made, the error says so, and a later product may try again.
 func TestReconnectFails(t *testing.T) {
 	for _, f := range []fake.Fault{

@@ -44,7 +44,7 @@ func (l *linux) Ioctl(req uint32, arg []byte, ptrs ...Pointer) error {
 		switch e {
 		case 0:
 			return nil
-		case unix.EINTR: // as libdrm does; EAGAIN is the caller's matter
+		case unix.EINTR: // as libdrm does; EAGAIN is the client's matter
 			continue
 		}
 		return Errno(e)
