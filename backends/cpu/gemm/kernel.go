@@ -75,6 +75,18 @@ type kargs struct {
 	tileC uintptr // the next tile: it is asked for early, into L2, and again shortly before, since in L1 its lines may push each other out
 }
 
+// The offsets that the assembly uses.
+var _ = [1]struct{}{}[unsafe.Offsetof(kargs{}.a)|unsafe.Offsetof(kargs{}.b)-1*argSize|unsafe.Offsetof(kargs{}.c)-2*argSize|unsafe.Offsetof(kargs{}.ars)-3*argSize|
+	unsafe.Offsetof(kargs{}.acs)-4*argSize|unsafe.Offsetof(kargs{}.bks)-5*argSize|unsafe.Offsetof(kargs{}.bps)-6*argSize|unsafe.Offsetof(kargs{}.ldc)-7*argSize|
+	unsafe.Offsetof(kargs{}.k)-8*argSize|unsafe.Offsetof(kargs{}.panels)-9*argSize|unsafe.Offsetof(kargs{}.tail)-10*argSize|unsafe.Offsetof(kargs{}.acc)-11*argSize|
+	unsafe.Offsetof(kargs{}.comp)-12*argSize|unsafe.Offsetof(kargs{}.fold)-13*argSize|unsafe.Offsetof(kargs{}.rows)-14*argSize|unsafe.Offsetof(kargs{}.ahead)-15*argSize|
+	unsafe.Offsetof(kargs{}.aheadStep)-16*argSize|unsafe.Offsetof(kargs{}.nextA)-17*argSize|unsafe.Offsetof(kargs{}.nextALead)-18*argSize|unsafe.Offsetof(kargs{}.aps)-19*argSize|
+	unsafe.Offsetof(kargs{}.c2)-20*argSize|unsafe.Offsetof(kargs{}.mode)-21*argSize|unsafe.Offsetof(kargs{}.nextC)-22*argSize|unsafe.Offsetof(kargs{}.aheadLine)-23*argSize|
+	unsafe.Offsetof(kargs{}.nextAStep)-24*argSize|unsafe.Offsetof(kargs{}.aStep)-25*argSize|unsafe.Offsetof(kargs{}.cStep)-26*argSize|unsafe.Offsetof(kargs{}.packTo)-27*argSize|
+	unsafe.Offsetof(kargs{}.packFrom)-28*argSize|unsafe.Offsetof(kargs{}.hold)-29*argSize|unsafe.Offsetof(kargs{}.heldC)-30*argSize|unsafe.Offsetof(kargs{}.tileC)-31*argSize]
+
+const argSize = unsafe.Sizeof(uintptr(0))
+
 // holdBytes is the size of the sums of the highest tile of kernels that hold them.
 const holdBytes = 6 * 16 * 4
 
