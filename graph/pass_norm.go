@@ -45,7 +45,7 @@ func fuseGLU(g *Graph, _ *passContext) (int, error) {
 				continue
 			}
 			if op, ok := m.op.(elementwise.Activate); ok {
-				f.replaceNode(i, elementwise.GLU{Act: op.Act}, []int{m.in[0], up}, m)
+				f.replaceNode(i, elementwise.GLU(op), []int{m.in[0], up}, m)
 				break
 			}
 		}

@@ -87,7 +87,8 @@ func packPiece[T word](dst, src unsafe.Pointer, p panel) {
 				copy(to, row)
 				continue
 			}
-			for i, v := range row { // a call would take longer
+			//lint:ignore S1001 a call would take longer
+			for i, v := range row {
 				to[i] = v
 			}
 		}
