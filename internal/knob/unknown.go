@@ -19,7 +19,7 @@ var others = []string{"TESSERA_ISA", "TESSERA_PROFILE"}
 
 // ofTests are the variables that only the project's tests and measurements read, without TESSERA_, and the beginnings, to an underscore, of such.
 var ofTests = []string{
-	"AB", "DESIGN_CASES", "LONG", "NPM_MODELS", "ONNX_TESTDATA", "REQUIRE", "SHARED", "SLOW", "SPEED",
+	"DESIGN_CASES", "LONG", "NPM_MODELS", "ONNX_TESTDATA", "REQUIRE", "SHARED", "SLOW",
 	"TEST_EXEC", "TEST_TILES", "TXN_CASES", "UPDATE", "USE",
 }
 
