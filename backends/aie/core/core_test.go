@@ -130,10 +130,10 @@ func roundBig(v int64, shift uint, r Rounding) int64 {
 func TestUPSAndWrap(t *testing.T) {
 	require.Equal(t, int64(-1<<47), Wrap48(1<<47))
 	require.Equal(t, int64(-8), UPS(-1, 3))
-	var a Acc
+	var a acc
 	x := [32]int16{0: -32768, 16: -32768}
 	for range 1 << 16 { // 2^17 products of 2^30 reach 2^47, which wraps
-		a.Mac16(&x, -32768, -32768)
+		a.mac16(&x, -32768, -32768)
 	}
 	require.Equal(t, int64(-1<<47), a[0])
 	require.Zero(t, a[1])
@@ -144,13 +144,37 @@ func TestUPSAndWrap(t *testing.T) {
 	require.Equal(t, uint(0), ShiftFor(0, 100))
 }
 
+// acc is an accumulator register: lanes of 48 bits, held sign-extended.
+type acc [Lanes]int64
+
+// mac16 is the intrinsic for int16: lane l takes x[l]*z0 + x[16+l]*z1, 32 multiplications in one cycle.
+func (a *acc) mac16(x *[32]int16, z0, z1 int16) {
+	for l := range a {
+		a[l] = Wrap48(a[l] + int64(x[l])*int64(z0) + int64(x[Lanes+l])*int64(z1))
+	}
+}
+
+// mac8 is the 4x8x4 product for int8, 128 multiplications in one cycle: x is 4 rows of 8 along k, z is 8 rows of 4 along n, and
+// lane 4i+j takes row i times column j.
+func (a *acc) mac8(x, z *[32]int8) {
+	for i := range 4 {
+		for j := range 4 {
+			s := a[4*i+j]
+			for p := range 8 {
+				s += int64(x[8*i+p]) * int64(z[4*p+j])
+			}
+			a[4*i+j] = Wrap48(s)
+		}
+	}
+}
+
 // laneModel computes a call operation by operation with the accumulator registers.
 func laneModel(k Kernel, c *Call) (sums []int64) {
 	sums = make([]int64, c.M*c.N)
 	for jp := 0; jp < c.N/k.NR; jp++ {
 		for ip := 0; ip < c.M/k.MR; ip++ {
 			at := (jp*(c.M/k.MR) + ip) * k.MR * k.NR
-			accs := make([]Acc, k.MR*k.NR/Lanes)
+			accs := make([]acc, k.MR*k.NR/Lanes)
 			switch k.Type {
 			case Int16:
 				for p := 0; p < c.KB; p += 2 {
@@ -168,7 +192,7 @@ func laneModel(k Kernel, c *Call) (sums []int64) {
 							}
 						}
 						for j := range 4 {
-							accs[j*k.MR/Lanes+h].Mac16(&x, z[0][j], z[1][j])
+							accs[j*k.MR/Lanes+h].mac16(&x, z[0][j], z[1][j])
 						}
 					}
 				}
@@ -181,7 +205,7 @@ func laneModel(k Kernel, c *Call) (sums []int64) {
 								x[i] = int8(c.A[ip*k.MR*c.KB+p*8+32*bi+i])
 								z[i] = int8(c.B[jp*k.NR*c.KB+p*8+32*bj+i])
 							}
-							accs[2*bi+bj].Mac8(&x, &z)
+							accs[2*bi+bj].mac8(&x, &z)
 						}
 					}
 				}

@@ -5,32 +5,8 @@ import "math/bits"
 // Lanes is the number of lanes of an accumulator register.
 const Lanes = 16
 
-// Acc is an accumulator register: 16 lanes of 48 bits, held sign-extended.
-type Acc [Lanes]int64
-
 // Wrap48 reduces a value to the 48 bits of a lane.
 func Wrap48(v int64) int64 { return v << 16 >> 16 }
-
-// Mac16 is the mac16 intrinsic for int16: lane l takes x[l]*z0 + x[16+l]*z1, 32 multiplications in one cycle.
-func (a *Acc) Mac16(x *[32]int16, z0, z1 int16) {
-	for l := range a {
-		a[l] = Wrap48(a[l] + int64(x[l])*int64(z0) + int64(x[Lanes+l])*int64(z1))
-	}
-}
-
-// Mac8 is the 4x8x4 product for int8, 128 multiplications in one cycle: x is 4 rows of 8 along k, z is 8 rows of 4 along n, and
-// lane 4i+j takes row i times column j.
-func (a *Acc) Mac8(x, z *[32]int8) {
-	for i := range 4 {
-		for j := range 4 {
-			s := a[4*i+j]
-			for p := range 8 {
-				s += int64(x[8*i+p]) * int64(z[4*p+j])
-			}
-			a[4*i+j] = Wrap48(s)
-		}
-	}
-}
 
 // Rounding is how a value is brought to fewer bits on its way out of an accumulator, with the numbers of the control register.
 type Rounding uint8
