@@ -126,7 +126,7 @@ func (s *Session) GenerateIDs(ctx context.Context, prompt []int32, o GenerateOpt
 			o.Stats = &Stats{}
 		}
 		*o.Stats = Stats{Prompt: prompt}
-		e, err := newEmitter(s.m, &o, s.Len() == 0 && onlySpecial(s.m.Tokenizer, prompt), yield)
+		e, err := newEmitter(s.m, &o, onlySpecial(s.m.Tokenizer, s.tokens) && onlySpecial(s.m.Tokenizer, s.pending) && onlySpecial(s.m.Tokenizer, prompt), yield)
 		if err == nil {
 			err = s.generate(ctx, prompt, e)
 		}

@@ -44,6 +44,19 @@ func TestStories260K(t *testing.T) {
 	require.Equal(t, []int32{1}, stats.Prompt)
 	require.Equal(t, ids, stats.Tokens)
 	require.Equal(t, "length", stats.Reason)
+
+	// The text begins as well where the session has read the token that begins texts before.
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Eval(context.Background(), 1))
+	again, said := collect(t, s.GenerateIDs(context.Background(), nil, llm.GenerateOptions{MaxTokens: 40}))
+	require.Equal(t, ids, again)
+	require.Equal(t, text, said)
+	// Behind a text the space belongs to what goes on.
+	require.NoError(t, s.Rewind(2))
+	_, said = collect(t, s.GenerateIDs(context.Background(), nil, llm.GenerateOptions{MaxTokens: 39}))
+	require.Equal(t, strings.TrimPrefix(text, "Once"), said)
 }
 
 type expected struct {
