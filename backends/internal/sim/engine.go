@@ -26,7 +26,6 @@ var ErrSteps = errors.New("step limit reached")
 
 // DeadlockError reports that nothing can proceed although somebody waits.
 type DeadlockError struct {
-	At    Time
 	Waits []string // "who: what", in the order of registration
 }
 
@@ -209,5 +208,5 @@ func (e *Engine) Deadlock() error {
 	if len(waits) == 0 {
 		return nil
 	}
-	return &DeadlockError{At: e.now, Waits: waits}
+	return &DeadlockError{Waits: waits}
 }

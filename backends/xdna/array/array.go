@@ -46,20 +46,8 @@ type Result struct {
 	BytesWritten int64 // from and to host buffers
 	Events       uint64
 	MACs         int64 // multiply-adds done by the cores
-	Channels     []ChannelStats
 	Cores        []CoreStats
 	Written      []int64 // bytes written, per host buffer
-}
-
-// ChannelStats is how a DMA channel spent a run, in cycles.
-type ChannelStats struct {
-	Tile    device.Tile
-	Dir     device.Dir
-	Channel int
-	Words   int64
-	Busy    float64 // with a descriptor that has its lock: words move, or the other end or DRAM is waited for
-	Moving  float64 // of that, with words in flight
-	Lock    float64 // waiting for a lock
 }
 
 // CoreStats is how a core spent a run, in cycles.
@@ -194,7 +182,6 @@ func (a *Array) run(ctx context.Context, words []uint32, bufs []Buffer) (*Result
 	}
 	a.macs, a.read = 0, 0
 	a.start = a.eng.Now()
-	a.eachChannel(func(c *channel) { c.stats, c.words = chanTimes{}, 0 })
 	a.eachCore(func(c *core) { c.stats = CoreStats{Tile: c.t.pos} })
 	steps := a.eng.Steps()
 	ctl := &controller{a: a, rd: rd, cols: int(rd.Header.Cols)}
@@ -223,12 +210,6 @@ func (a *Array) result(words, ops int) *Result {
 		r.Written = append(r.Written, h.written)
 		r.BytesWritten += h.written
 	}
-	a.eachChannel(func(c *channel) {
-		if c.words > 0 || c.stats != (chanTimes{}) {
-			r.Channels = append(r.Channels, ChannelStats{Tile: c.t.pos, Dir: c.dir, Channel: c.ch, Words: c.words,
-				Busy: cyclesOf(c.stats.busy), Moving: cyclesOf(c.stats.moving), Lock: cyclesOf(c.stats.lock)})
-		}
-	})
 	a.eachCore(func(c *core) { r.Cores = append(r.Cores, c.stats) })
 	return r
 }
@@ -272,7 +253,7 @@ func (a *Array) deadlock(ctl *controller) error {
 	add(ctl.Waiting())
 	a.eachChannel(func(c *channel) { add(c.Waiting()) })
 	a.eachCore(func(c *core) { add(c.Waiting()) })
-	return &sim.DeadlockError{At: a.eng.Now(), Waits: waits}
+	return &sim.DeadlockError{Waits: waits}
 }
 
 // atRest checks the state after a dispatch.

@@ -58,8 +58,6 @@ type task struct {
 	uses []int // descriptors marked as in use
 }
 
-type chanTimes struct{ busy, moving, lock sim.Time }
-
 // channel is a DMA channel: a queue of tasks, each a chain of descriptors that is run one or more times.
 type channel struct {
 	t    *tile
@@ -94,14 +92,11 @@ type channel struct {
 
 	since sim.Time
 	first sim.Time // start of the current descriptor's first transfer, if not before since
-	stats chanTimes
-	words int64
 }
 
 func newChannel(t *tile, dir device.Dir, ch int) *channel {
 	c := &channel{t: t, dir: dir, ch: ch}
 	c.grant = func() {
-		c.stats.lock += c.now() - c.since
 		c.trace("lock", c.since)
 		c.locked()
 	}
@@ -559,7 +554,6 @@ func (c *channel) Pace(start sim.Time, words int) sim.Time {
 		}
 		end = max(end, s.Serve(start, sim.Time(float64(words)*c.dramCost())))
 	}
-	c.stats.moving += sim.Time(words) * c.pace
 	return end
 }
 
@@ -581,7 +575,6 @@ func (c *channel) Send(words int) ([]byte, error) {
 
 // Sent implements sim.Source.
 func (c *channel) Sent(words int) {
-	c.words += int64(words)
 	if c.host != nil {
 		c.t.a.read += 4 * int64(words)
 	}
@@ -599,7 +592,6 @@ func (c *channel) Take(b []byte) error {
 		c.walk.Scatter(c.mem.Data, b)
 	}
 	c.eng().Charge(len(b) / 4)
-	c.words += int64(len(b) / 4)
 	if c.host != nil {
 		c.host.written += int64(len(b))
 	}
@@ -628,7 +620,6 @@ func (c *channel) define() {
 
 // end releases the lock and goes on to the next descriptor, run or task.
 func (c *channel) end() {
-	c.stats.busy += c.now() - c.since
 	if tr := c.t.a.opt.Tracer; tr != nil {
 		if c.first > c.since {
 			tr.Span(Track{c.t.pos, fmt.Sprintf("%v%d", c.dir, c.ch)}, "wait for words", cyclesOf(c.since), cyclesOf(c.first))
