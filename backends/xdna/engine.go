@@ -39,9 +39,6 @@ func newEngine(dev *device.Device, opt Options, exec Executor) *Engine {
 	return &Engine{dev: dev, opt: opt, exec: exec, designs: map[device.Types]*design.Design{}, plans: map[planKey]*mmPlan{}}
 }
 
-// Device is the device that the engine runs on.
-func (e *Engine) Device() *device.Device { return e.dev }
-
 // how is the way in which a problem is brought to the array.
 type how struct {
 	types  device.Types

@@ -127,17 +127,6 @@ const (
 	rtpAt  = l1Base - 4*kernel.RTPWords
 )
 
-// Violation is one limit that a design exceeds.
-type Violation struct {
-	Limit string // what
-	Have  int
-	Want  int
-	Text  string // the whole sentence
-}
-
-// Error implements error.
-func (v *Violation) Error() string { return v.Text }
-
 func (d *Design) cBuffers() int { return max(d.CBuffers, 1) }
 func (d *Design) bands() int    { return max(d.Bands, 1) }
 
@@ -240,31 +229,29 @@ func (d *Design) Record() (*kernel.Record, error) {
 }
 
 // Check lists every limit that the design exceeds; none means that Config and Run will work for it.
-func (d *Design) Check() []*Violation {
-	var out []*Violation
-	add := func(limit string, have, want int, format string, args ...any) {
-		out = append(out, &Violation{limit, have, want, fmt.Sprintf(format, args...)})
-	}
+func (d *Design) Check() []error {
+	var out []error
+	add := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	if d.Dev == nil {
-		add("device", 0, 0, "design: no device")
+		add("design: no device")
 		return out
 	}
 	mode, err := d.Dev.Mode(d.Types)
 	if err != nil {
-		add("types", 0, 0, "%v", err)
+		out = append(out, err)
 		return out
 	}
 	if d.CBuffers < 0 || d.CBuffers > 2 {
-		add("C buffers", d.CBuffers, 2, "%d buffers of C, want 1 or 2", d.CBuffers)
+		add("%d buffers of C, want 1 or 2", d.CBuffers)
 	}
 	if d.Schedule > Serial {
-		add("schedule", int(d.Schedule), int(Serial), "unknown schedule %d", d.Schedule)
+		add("unknown schedule %d", d.Schedule)
 	}
 	if d.BLayout > Tiled {
-		add("layout", int(d.BLayout), int(Tiled), "unknown layout %d of B", d.BLayout)
+		add("unknown layout %d of B", d.BLayout)
 	}
 	if d.Types.B == kernel.BFP16 && d.BLayout != Tiled {
-		add("layout", int(d.BLayout), int(Tiled), "B of type %v must be tiled on the host, not %v-major: its 9-byte blocks defeat the DMA", d.Types.B, d.BLayout)
+		add("B of type %v must be tiled on the host, not %v-major: its 9-byte blocks defeat the DMA", d.Types.B, d.BLayout)
 	}
 	t := d.Tile
 	for _, c := range []struct {
@@ -272,45 +259,40 @@ func (d *Design) Check() []*Violation {
 		v, block int
 	}{{"m", t.M, mode.R * d.bands()}, {"k", t.K, mode.S}, {"n", t.N, mode.T}} {
 		if c.v <= 0 || c.v%c.block != 0 {
-			add("multiple", c.v, c.block, "tile %s = %d is not a positive multiple of %d", c.name, c.v, c.block)
+			add("tile %s = %d is not a positive multiple of %d", c.name, c.v, c.block)
 		}
 	}
 	if t.K > 0 && (d.KMT <= 0 || d.KMT%t.K != 0) {
-		add("multiple", d.KMT, t.K, "k_mt = %d is not a positive multiple of k = %d", d.KMT, t.K)
+		add("k_mt = %d is not a positive multiple of k = %d", d.KMT, t.K)
 	}
 	if t.M > 1<<15 || t.K > 1<<15 || t.N > 1<<15 || d.KMT > 1<<20 {
-		add("tile", max(t.M, t.K, t.N), 1<<15, "tile %v with k_mt %d is out of any range", t, d.KMT)
+		add("tile %v with k_mt %d is out of any range", t, d.KMT)
 	}
 	if d.ResidentB && d.Transposed {
-		add("resident B", 1, 0, "resident B needs B down the columns: the transposed mapping has it along rows")
+		add("resident B needs B down the columns: the transposed mapping has it along rows")
 	}
 	if d.Bands < 0 {
-		add("bands", d.Bands, 1, "%d bands of A, want at least 1", d.Bands)
+		add("%d bands of A, want at least 1", d.Bands)
 	}
 	if len(out) > 0 {
 		return out // sizes below would mean nothing
 	}
 	if l1 := d.L1Bytes(); l1 > L1Limit {
-		add("L1", l1, L1Limit, "tile %v needs %d bytes of L1, %d more than the %d of a core (64 KB less 1 KB of stack)", t, l1, l1-L1Limit, L1Limit)
+		add("tile %v needs %d bytes of L1, %d more than the %d of a core (64 KB less 1 KB of stack)", t, l1, l1-L1Limit, L1Limit)
 	}
 	if d.ResidentB && d.ResidentSlots() < 1 {
 		_, col := d.legs()
-		add("L2", col.blockBytes(), 0, "no block of %d bytes of B fits into a MemTile beside A and C", col.blockBytes())
+		add("no block of %d bytes of B fits into a MemTile beside A and C", col.blockBytes())
 		return out
 	}
 	if _, err := d.memory(); err != nil {
-		var v *Violation
-		if errors.As(err, &v) {
-			out = append(out, v)
-		} else {
-			add("L2", 0, 0, "%v", err)
-		}
+		out = append(out, err)
 	}
 	if len(out) > 0 {
 		return out
 	}
 	if _, err := d.Config(); err != nil {
-		add("descriptor", 0, 0, "%v", err)
+		out = append(out, err)
 	}
 	return out
 }
@@ -321,11 +303,7 @@ func (d *Design) Validate() error {
 	if len(v) == 0 {
 		return nil
 	}
-	errs := make([]error, len(v))
-	for i := range v {
-		errs[i] = v[i]
-	}
-	return fmt.Errorf("design: %w", errors.Join(errs...))
+	return fmt.Errorf("design: %w", errors.Join(v...))
 }
 
 // bTransposed says which of the kernel's two layouts B has in L1. Host-tiled B is laid out as the kernel likes it best, which for bfp16 is the only way.

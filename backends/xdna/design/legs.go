@@ -206,8 +206,8 @@ func (d *Design) memory() (*memory, error) {
 		}
 		m.y[col] = [2]uint32{own(at), own(at + colLeg.blockBytes())} // the first two slots of a resident B
 		if used[col] > ti.MemoryBytes {
-			return nil, &Violation{"L2", used[col], ti.MemoryBytes, fmt.Sprintf("MemTile %d needs %d bytes of L2 for B and C, %d more than its %d",
-				col, used[col], used[col]-ti.MemoryBytes, ti.MemoryBytes)}
+			return nil, fmt.Errorf("MemTile %d needs %d bytes of L2 for B and C, %d more than its %d",
+				col, used[col], used[col]-ti.MemoryBytes, ti.MemoryBytes)
 		}
 	}
 	for r, col := range d.Dev.ACols {
@@ -230,7 +230,7 @@ func (d *Design) memory() (*memory, error) {
 				if over <= 0 { // fits in sum but not in whole buffers
 					over = used[col] + x/2 - ti.MemoryBytes
 				}
-				return nil, &Violation{"L2", need, have, fmt.Sprintf("%s, %d more than fit in %d (k_mt = %d)", what, over, have, d.KMT)}
+				return nil, fmt.Errorf("%s, %d more than fit in %d (k_mt = %d)", what, over, have, d.KMT)
 			}
 		}
 	}

@@ -20,10 +20,8 @@ type Copy struct {
 type Staging struct {
 	In, Out []Copy
 	InBytes int64 // written to ArgStage, with zeros; its size
-	// OutBytes is what the Out copies move. The size of ArgSpill, in Run.BufferBytes, is larger: it also takes padding that nobody reads, at
-	// [TrashOff, TrashOff+TrashBytes).
-	OutBytes             int64
-	TrashOff, TrashBytes int64
+	// OutBytes is what the Out copies move. The size of ArgSpill, in Run.BufferBytes, is larger: it also takes padding that nobody reads.
+	OutBytes int64
 }
 
 // Bytes is everything that the host moves because of padding and pitches.
@@ -436,7 +434,6 @@ func (st *stager) planC() (*cPlan, error) {
 		}
 	}
 	c.trashOff = st.allocSpill(int64(cols) * c.unit)
-	r.Staging.TrashOff, r.Staging.TrashBytes = c.trashOff, int64(cols)*c.unit
 	return c, err
 }
 
