@@ -334,9 +334,8 @@ type Choice struct {
 
 // ChooseOptions steer [Choose].
 type ChooseOptions struct {
-	Families []string                   // nil = all
-	Accept   func(Design) bool          // nil = all; lets a caller keep only designs that it can build
-	Predict  func(Design, Size) float64 // seconds; nil = the analytic model
+	Families []string          // nil = all
+	Accept   func(Design) bool // nil = all; lets a caller keep only designs that it can build
 }
 
 // Choose finds the designs that run a program's products, in order, in the least total time: one configuration, or several if the time that
@@ -354,10 +353,6 @@ func Choose(device string, types []Types, work []Work, o ChooseOptions) (Choice,
 	if families == nil {
 		families = []string{FamilyBest}
 	}
-	predict := o.Predict
-	if predict == nil {
-		predict = func(d Design, s Size) float64 { return m.Predict(d, s).Seconds }
-	}
 	demand := demandOf(work)
 	var designs []Design
 	for _, ty := range types {
@@ -372,7 +367,7 @@ func Choose(device string, types []Types, work []Work, o ChooseOptions) (Choice,
 			}
 		}
 	}
-	all := demand.rate(designs, predict)
+	all := demand.rate(designs, m)
 	ranked := slices.DeleteFunc(slices.Clone(all), func(r *rated) bool { return math.IsInf(r.total, 1) })
 	if len(ranked) == 0 {
 		return Choice{}, fmt.Errorf("no design of %v fits %s and takes all %d sizes", types, m.Name, len(demand.sizes))
@@ -411,12 +406,12 @@ type rated struct {
 }
 
 // rate predicts the times of designs.
-func (q *demand) rate(designs []Design, predict func(Design, Size) float64) []*rated {
+func (q *demand) rate(designs []Design, m *Machine) []*rated {
 	list := make([]*rated, len(designs))
 	for i, d := range designs {
 		r := &rated{design: d, times: make([]float64, len(q.sizes))}
 		for j, s := range q.sizes {
-			r.times[j] = predict(d, s)
+			r.times[j] = m.Predict(d, s).Seconds
 			r.total += q.weight[j] * r.times[j]
 		}
 		list[i] = r
