@@ -20,7 +20,9 @@ func (b *Backend) addBytesKernel(op ops.ByteAdder) kernel {
 	if !b.vec.ByteSums {
 		return nil
 	}
-	return &addBytesKernel{referenceKernel: referenceKernel{op: op}, sum: byteSum(op.ByteSum()), vec: b.vec}
+	k := &addBytesKernel{referenceKernel: referenceKernel{op: op}, sum: byteSum(op.ByteSum()), vec: b.vec}
+	b.vec.Prepare(&k.sum)
+	return k
 }
 
 // byteSum returns a sum in the layout that kernels read.

@@ -61,6 +61,8 @@ type Funcs struct {
 	AddBytes func(dst, a, b []byte, s *ByteSum)
 	// ByteSums says that AddBytes is faster than a table of all sums.
 	ByteSums bool
+	// multiplyBytes, where there is one, is AddBytes with products in place of divisions.
+	multiplyBytes func(dst, a, b []byte, p *byteProduct)
 }
 
 // ByteSum is ops.ByteSum, which says what it means, in the order in which kernels read its fields. All zero points and limits are those of bytes.
@@ -69,6 +71,63 @@ type ByteSum struct {
 	ZeroA, ZeroB, ZeroY    int32
 	Lo, Hi                 int32
 	SignedA, SignedB       bool
+
+	product *byteProduct // not nil: it gives the same bytes, without a division
+}
+
+// byteProduct is a ByteSum for kernels that multiply by 1 / ScaleY, as vectors. Signed bytes are flipped to unsigned ones, and the zero points are
+// of those; so is the result, until the end.
+type byteProduct struct {
+	scaleA, scaleB      [8]float32
+	inverse, rest       [8]float32 // of ScaleY, and what the inverse rounds off
+	zeroA, zeroB        [8]float32 // beside 2^23
+	exponent            [8]uint32  // of 2^23, as the upper half of words
+	flipA, flipB, flipY [8]uint32
+	zeroY               [8]uint32 // as words
+	lo, hi              [8]uint32 // as bytes
+}
+
+// Prepare readies a sum that AddBytes is called with often: it lets it multiply where that gives the bytes of the division for every pair of bytes,
+// which it tries. The product's error is that of a last bit in a few quotients of a thousand million, so that few scales but the most extreme need the division.
+func (f *Funcs) Prepare(s *ByteSum) {
+	if s.product = nil; f.multiplyBytes == nil {
+		return
+	}
+	p := new(byteProduct)
+	flip := func(signed bool) (mask uint32, shift int32) {
+		if signed {
+			return 0x80808080, 128
+		}
+		return 0, 0
+	}
+	flipA, shiftA := flip(s.SignedA)
+	flipB, shiftB := flip(s.SignedB)
+	flipY, shiftY := flip(s.Hi <= math.MaxInt8) // any range of 256 numbers that has the limits
+	const one = 1 << 23
+	inverse := 1 / s.ScaleY
+	for i := range 8 {
+		p.scaleA[i], p.scaleB[i] = s.ScaleA, s.ScaleB
+		p.inverse[i], p.rest[i] = inverse, float32(1/float64(s.ScaleY)-float64(inverse))
+		p.zeroA[i], p.zeroB[i] = float32(one+s.ZeroA+shiftA), float32(one+s.ZeroB+shiftB)
+		p.exponent[i] = math.Float32bits(one) >> 16 * 0x00010001
+		p.flipA[i], p.flipB[i], p.flipY[i] = flipA, flipB, flipY
+		p.zeroY[i] = uint32(uint16(s.ZeroY+shiftY)) * 0x00010001
+		p.lo[i], p.hi[i] = uint32(uint8(s.Lo+shiftY))*0x01010101, uint32(uint8(s.Hi+shiftY))*0x01010101
+	}
+	var a, b, want, got [256]byte
+	for i := range b {
+		b[i] = byte(i)
+	}
+	for v := range 256 {
+		for i := range a {
+			a[i] = byte(v)
+		}
+		f.AddBytes(want[:], a[:], b[:], s)
+		if f.multiplyBytes(got[:], a[:], b[:], p); got != want {
+			return
+		}
+	}
+	s.product = p
 }
 
 // addBytesGo is the definition of AddBytes, and what kernels leave.

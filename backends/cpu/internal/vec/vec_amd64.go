@@ -103,7 +103,7 @@ var setAVX512 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX512(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
-	AddBytes: addBytesAVX2, ByteSums: true,
+	AddBytes: addBytesAVX2, ByteSums: true, multiplyBytes: multiplyWhole,
 	ToQ8_0: func(dst []byte, src []float32) int {
 		n := len(src) / 32
 		return toQ8_0AVX512(unsafe.SliceData(dst[:34*n]), ptr(src), n)
@@ -196,7 +196,7 @@ var setAVX2 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX2(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
-	AddBytes: addBytesAVX2, ByteSums: true,
+	AddBytes: addBytesAVX2, ByteSums: true, multiplyBytes: multiplyWhole,
 	ToQ8_0: func(dst []byte, src []float32) int {
 		n := len(src) / 32
 		return toQ8_0AVX2(unsafe.SliceData(dst[:34*n]), ptr(src), n)
@@ -209,6 +209,10 @@ func addBytesAVX2(dst, a, b []byte, s *ByteSum) {
 	n := len(dst) &^ 31
 	f := addBytesUUAVX2
 	switch {
+	case s.product != nil:
+		multiplyWhole(dst[:n], a[:n], b[:n], s.product)
+		addBytesGo(dst[n:], a[n:], b[n:], s)
+		return
 	case s.SignedA && s.SignedB:
 		f = addBytesSSAVX2
 	case s.SignedA:
@@ -218,4 +222,9 @@ func addBytesAVX2(dst, a, b []byte, s *ByteSum) {
 	}
 	f(unsafe.SliceData(dst), unsafe.SliceData(a), unsafe.SliceData(b), n, s)
 	addBytesGo(dst[n:], a[n:], b[n:], s)
+}
+
+// multiplyWhole adds whole blocks of 32 bytes.
+func multiplyWhole(dst, a, b []byte, p *byteProduct) {
+	multiplyBytesAVX2(unsafe.SliceData(dst), unsafe.SliceData(a[:len(dst)]), unsafe.SliceData(b[:len(dst)]), len(dst), p)
 }

@@ -139,6 +139,11 @@ func addBytesSUAVX2(dst, a, b *byte, n int, s *ByteSum)
 //go:noescape
 func addBytesSSAVX2(dst, a, b *byte, n int, s *ByteSum)
 
+// multiplyBytesAVX2 adds n quantized bytes of two sources, a multiple of 32.
+//
+//go:noescape
+func multiplyBytesAVX2(dst, a, b *byte, n int, p *byteProduct)
+
 // dotsAVX2 sets dst[j] to the product of q with row j of k, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape

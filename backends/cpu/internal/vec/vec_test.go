@@ -5,11 +5,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/mem"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -481,7 +483,8 @@ func BenchmarkFuncs(b *testing.B) {
 	}
 }
 
-// Sums of quantized bytes have the bits of their definition for every pair of bytes, signs, scales at the ends, and lengths around whole blocks.
+// Sums of quantized bytes have the bits of their definition for every pair of bytes, signs, scales at the ends, and lengths around whole blocks, before and
+// after Prepare, which lets usual scales do without divisions, and others not.
 func TestAddBytes(t *testing.T) {
 	each(t, func(t *testing.T, v *Funcs) {
 		r := rand.New(rand.NewPCG(3, 8))
@@ -490,7 +493,8 @@ func TestAddBytes(t *testing.T) {
 		for i := range a {
 			a[i], b[i] = byte(i>>8), byte(i)
 		}
-		for round, scales := range [][3]float32{{0.05, 0.04, 0.05}, {1, 1, 2}, {0.031, 0.07, 0.05}, {1e-30, 1e30, 1e-3}, {1, 1, 1e-38}, {1, -1, 1}, {0, 0, 0}, {inf, 1, 1}, {1, 1, inf}, {3e38, 3e38, 1}} {
+		for round, scales := range [][3]float32{{0.05, 0.04, 0.05}, {1, 1, 2}, {0.031, 0.07, 0.05}, {1e-30, 1e30, 1e-3}, {1, 1, 1e-38}, {1, -1, 1}, {0, 0, 0}, {inf, 1, 1}, {1, 1, inf}, {3e38, 3e38, 1},
+			{0.02, 0.03, 0.1}, {0.3, 0.7, 0.1}, {1.0 / 3, 1.0 / 7, 1.0 / 11}, {0.0173412, 0.0418833, 0.0379121}, {0.5, 0.25, 0.125}, {0.05, 0.04, 8388607.0 / (1 << 28)}} {
 			for signs := range 8 {
 				s := &ByteSum{ScaleA: scales[0], ScaleB: scales[1], ScaleY: scales[2], SignedA: signs&1 > 0, SignedB: signs&2 > 0, Lo: -128, Hi: 127}
 				zero := func(signed bool) int32 {
@@ -508,16 +512,72 @@ func TestAddBytes(t *testing.T) {
 				}
 				want, got := make([]byte, len(a)), make([]byte, len(a))
 				addBytesGo(want, a, b, s)
-				v.AddBytes(got, a, b, s)
-				require.Equal(t, want, got, "%+v", s)
-				for n := range 100 {
-					at := r.IntN(len(a) - n)
-					clear(got)
-					v.AddBytes(got[:n], a[at:at+n], b[at:at+n], s)
-					require.Equal(t, want[at:at+n], got[:n])
-					require.Zero(t, got[n])
+				for range 2 {
+					v.AddBytes(got, a, b, s)
+					require.Equal(t, want, got, "%+v", s)
+					for n := range 100 {
+						at := r.IntN(len(a) - n)
+						clear(got)
+						v.AddBytes(got[:n], a[at:at+n], b[at:at+n], s)
+						require.Equal(t, want[at:at+n], got[:n])
+						require.Zero(t, got[n])
+					}
+					v.Prepare(s)
+				}
+				if v.multiplyBytes != nil {
+					switch x := s.ScaleY; {
+					case x == 1e-38 || x == 0 || s.ScaleA == 3e38:
+						require.Nil(t, s.product, "%+v", s)
+					case s.ScaleA < 2 && s.ScaleB < 2:
+						require.NotNil(t, s.product, "%+v", s)
+					}
 				}
 			}
 		}
 	})
+}
+
+// Kernels of byte sums touch no byte behind their operands, which end where a page does that is followed by one that cannot be read.
+func TestAddBytesAtGuards(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		const most = 130
+		var ends [3][]byte
+		for i := range ends {
+			data, release, err := mem.Guarded(most)
+			require.NoError(t, err)
+			defer release()
+			ends[i] = data
+		}
+		s := &ByteSum{ScaleA: 0.04, ScaleB: 0.03, ScaleY: 0.05, ZeroB: 3, Hi: 255}
+		for range 2 {
+			for n := range most + 1 {
+				dst, a, b := ends[0][most-n:], ends[1][most-n:], ends[2][most-n:]
+				for i := range a {
+					a[i], b[i] = byte(31*i), byte(57*i+n)
+				}
+				want := make([]byte, n)
+				addBytesGo(want, a, b, s)
+				v.AddBytes(dst, a, b, s)
+				require.Equal(t, want, append([]byte{}, dst...))
+			}
+			v.Prepare(s)
+		}
+	})
+}
+
+func BenchmarkAddBytes(b *testing.B) {
+	v := For(slices.Max(cpuinfo.Get().ISAs))
+	for _, name := range []string{"division", "product"} {
+		b.Run(name, func(b *testing.B) {
+			s := &ByteSum{ScaleA: 0.04, ScaleB: 0.05, ScaleY: 0.05, Hi: 255}
+			if name == "product" {
+				v.Prepare(s)
+			}
+			x, y, z := make([]byte, 1<<14), make([]byte, 1<<14), make([]byte, 1<<14)
+			b.SetBytes(1 << 14)
+			for b.Loop() {
+				v.AddBytes(x, y, z, s)
+			}
+		})
+	}
 }

@@ -21,6 +21,77 @@ func (g *gen) byteSums() {
 	}
 }
 
+// Offsets of the fields of byteProduct, which are vectors.
+const (
+	pScaleA = 32 * iota
+	pScaleB
+	pInverse
+	pRest
+	pZeroA
+	pZeroB
+	pExponent
+	pFlipA
+	pFlipB
+	pFlipY
+	pZeroY
+	pLo
+	pHi
+)
+
+// byteProducts emits the sums of quantized bytes by a product in place of the division, 32 elements at a time. Bytes become float32 as the
+// low bits of 2^23, which costs no conversion, and stay within their half of a register, so that packing brings them back in order.
+func (g *gen) byteProducts() {
+	g.text("multiplyBytes", "adds n quantized bytes of two sources, a multiple of 32.", "(dst, a, b *byte, n int, p *byteProduct)", "p dst", "p a", "p b", "n n", "p p")
+	for i, off := range []int{pScaleA, pScaleB, pInverse, pRest, pZeroA, pZeroB, pExponent} {
+		g.p("VMOVUPS %d(BX), Y%d", off, 15-i)
+	}
+	g.p("VPXOR Y8, Y8, Y8")
+	g.labels++
+	l := g.labels
+	g.p("TESTQ CX, CX")
+	g.p("JZ end%d", l)
+	g.label("each%d", l)
+	g.p("VMOVDQU (SI), Y0")
+	g.p("VMOVDQU (DX), Y1")
+	g.p("VPXOR %d(BX), Y0, Y0", pFlipA)
+	g.p("VPXOR %d(BX), Y1, Y1", pFlipB)
+	// sum leaves the rounded quotients of a half of the words of a and b in register d; t is scratch.
+	sum := func(half string, a, b, d, t int) {
+		g.p("VPUNPCK%sWD Y9, Y%d, Y%d", half, b, t)
+		g.p("VPUNPCK%sWD Y9, Y%d, Y%d", half, a, d)
+		g.p("VSUBPS Y10, Y%d, Y%d", t, t)
+		g.p("VSUBPS Y11, Y%d, Y%d", d, d)
+		g.p("VMULPS Y14, Y%d, Y%d", t, t)
+		g.p("VMULPS Y15, Y%d, Y%d", d, d)
+		g.p("VADDPS Y%d, Y%d, Y%d", t, d, d)
+		g.p("VMULPS Y12, Y%d, Y%d", d, t)
+		g.p("VFMADD231PS Y13, Y%d, Y%d", d, t)
+		g.p("VCVTPS2DQ Y%d, Y%d", t, d)
+	}
+	words := func(half string, a, b int) { // leaves them in register a
+		g.p("VPUNPCK%sBW Y8, Y0, Y%d", half, a)
+		g.p("VPUNPCK%sBW Y8, Y1, Y%d", half, b)
+		sum("L", a, b, 4, 5)
+		sum("H", a, b, 6, 7)
+		g.p("VPACKSSDW Y6, Y4, Y%d", a)
+		g.p("VPADDSW %d(BX), Y%d, Y%d", pZeroY, a, a)
+	}
+	words("L", 2, 3)
+	words("H", 0, 1)
+	g.p("VPACKUSWB Y0, Y2, Y0")
+	g.p("VPMAXUB %d(BX), Y0, Y0", pLo)
+	g.p("VPMINUB %d(BX), Y0, Y0", pHi)
+	g.p("VPXOR %d(BX), Y0, Y0", pFlipY)
+	g.p("VMOVDQU Y0, (DI)")
+	for _, r := range []string{"DI", "SI", "DX"} {
+		g.p("ADDQ $32, %s", r)
+	}
+	g.p("SUBQ $32, CX")
+	g.p("JNZ each%d", l)
+	g.label("end%d", l)
+	g.done()
+}
+
 func (g *gen) byteSum(a, b string) {
 	extend := map[string]string{"U": "VPMOVZXBD", "S": "VPMOVSXBD"}
 	g.text("addBytes"+a+b, "adds n quantized bytes of two sources, a multiple of 32.", "(dst, a, b *byte, n int, s *ByteSum)", "p dst", "p a", "p b", "n n", "p s")

@@ -65,6 +65,7 @@ func (g *gen) all() {
 	g.halves()
 	if !g.wide { // the other set takes them as they are
 		g.byteSums()
+		g.byteProducts()
 	}
 	for _, t := range storedTypes {
 		g.scores(t)
