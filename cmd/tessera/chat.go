@@ -40,13 +40,17 @@ type reply struct {
 	DecodeRate    float64 `json:"decode_tok_s"`
 	Backend       string  `json:"backend"`
 	Model         string  `json:"model"`
-	Reason        string  `json:"reason"` // "interrupted" after Ctrl-C, else as of generate
+	Reason        string  `json:"reason"`          // "interrupted" after Ctrl-C, else as of generate
+	Guessed       int     `json:"guessed_tokens"`  // by the model of --draft
+	Accepted      int     `json:"accepted_tokens"` // of those
 }
 
 func chatCommand() *cobra.Command {
 	var (
 		f                         llmFlags
 		s                         samplingFlags
+		draft                     draftFlags
+		keep                      promptCache
 		n                         int
 		system, template, history string
 	)
@@ -65,7 +69,8 @@ Tolstoy's manner and was not trained to converse: --model names one that was. Th
 Any other line that begins with a slash, and a /retry before the first question, is refused, and the conversation goes on. If the
 lines come from a pipe or file, the exit status is 1 in the end.`,
 		Example: `  tessera chat --model model.gguf
-  tessera chat --model model.gguf --system "Answer in one sentence." --history talk.json`,
+  tessera chat --model model.gguf --system "Answer in one sentence." --history talk.json
+  tessera chat --model model.gguf --draft small.gguf --history talk.json --prompt-cache talk.state`,
 		Args: cli.NoArgs("a model's file follows --model; what is said to the model is read from standard input"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sampling, err := s.options()
@@ -74,6 +79,12 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			}
 			if n < 0 {
 				return cli.Usagef("--tokens %d: a number from 0 is right", n)
+			}
+			if err := draft.check(); err != nil {
+				return err
+			}
+			if err := keep.check(); err != nil {
+				return err
 			}
 			jinja := ""
 			if template != "" {
@@ -103,6 +114,9 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			if err := s.check(c.m.Model); err != nil {
 				return err
 			}
+			if err := draft.open(&f, c.m, &c.options); err != nil {
+				return err
+			}
 			if c.chat, err = c.m.NewChat(system, jinja); err != nil {
 				return err
 			}
@@ -111,7 +125,11 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 				messages = messages[1:]
 			}
 			c.chat.Messages = append(c.chat.Messages, messages...)
+			if err := keep.load(ctx, c.chat.Session); err != nil {
+				return err
+			}
 			err = c.talk(ctx, cli.NewLineReader(cmd.InOrStdin(), c.out, ">>> "))
+			err = errors.Join(err, keep.save(c.chat.Session))
 			report, err2 := c.m.report(c.notes)
 			if line := offloaded(report, "tessera inspect"); err2 == nil && line != "" {
 				fmt.Fprintln(c.notes, line)
@@ -122,6 +140,8 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 	f.add(cmd)
 	f.AddProfile(cmd)
 	s.add(cmd)
+	draft.add(cmd)
+	keep.add(cmd, "keep what the model has read of the conversation in `FILE` when it ends; the next start, with --history, does not read that again")
 	cmd.Flags().IntVarP(&n, "tokens", "n", 512, "tokens of an answer at most; 0 means as many as the context holds")
 	cmd.Flags().StringVar(&system, "system", "", "system message: what the model is told about itself")
 	cmd.Flags().StringVar(&template, "template", "", "Jinja chat template in `FILE`; without it the model's own is used")
@@ -293,7 +313,7 @@ func (c *conversation) ask(ctx context.Context, question string) error {
 	}
 	if c.json && failed == nil {
 		err := cli.PrintJSON(c.out, reply{strings.TrimRight(text.String(), " \n"), append([]int32{}, stats.Tokens...), len(stats.Prompt), finite(stats.PrefillRate()),
-			finite(stats.DecodeRate()), c.m.backend, c.m.name, stats.Reason})
+			finite(stats.DecodeRate()), c.m.backend, c.m.name, stats.Reason, stats.Guessed, stats.Accepted})
 		return errors.Join(err, c.save())
 	}
 	if !c.json && (text.Len() > 0 || failed == nil) {

@@ -27,6 +27,7 @@ func TestJSONFields(t *testing.T) {
 		" report.backends.configurations report.backends.simulated_seconds report.backends.bytes"
 	for _, c := range []struct{ args, fields string }{
 		{"generate -p War -n 2", "text prompt_ids ids prefill_tokens prefill_tok_s decode_tok_s load_ms backend" + report},
+		{"generate -p War -n 2 --draft " + model + " --prompt-cache " + filepath.Join(dir, "war.state"), "text ids prefill_tokens cached_tokens guessed_tokens accepted_tokens" + report},
 		{"generate -p War -n 2 --backend xdna2", "report.fallbacks.node report.fallbacks.op report.fallbacks.reason" + report},
 		{"perplexity --file " + text, "tokens nll perplexity backend" + report},
 		{"classify ../../examples/classify/3.png", "file index label score top"},

@@ -47,7 +47,8 @@ var (
 		"temp": {"-1"}, "top-k": {"-1"}, "top-p": {"-0.1", "1.1"}, "min-p": {"-0.1", "1.1"}, "repeat-penalty": {"-1", "0"}, "presence-penalty": nil, "frequency-penalty": nil,
 		"logit-bias": {"", "1", "x=1", "1=x", "1=NaN", "1=inf", "1=+Inf", "1=1e39", "1=-1e39", "99999999=1", "-1=1"}, "tokens": {"-1"},
 	}
-	wrongAIE = wrong{
+	wrongDraft = wrong{"draft-tokens": {"0", "-1", "65"}}
+	wrongAIE   = wrong{
 		"size": {"", "64", "64x64", "64x64x64x64", "64x0x64", "64x64xK", "64x64x99999999"}, "dtype": {"", "nonsense"}, "out": {"nonsense", "f32"}, "design": {"", "nonsense"},
 		"tiles": {"-1", "401"}, "clock": {"-1", "0.01", "9"}, "mc": {"-1"}, "nc": {"-1"}, "kc": {"-1", "9999999"}, "rows": {"-1", "99"}, "chain": {"-1", "99"}, "groups": {"-1", "99"},
 		"mb": {"-1", "9999999"}, "nb": {"-1", "9999999"},
@@ -68,9 +69,10 @@ func flagCases(t *testing.T) map[string]flagCase {
 	page := filepath.Join(dir, "page.svg")
 	return map[string]flagCase{
 		"backends": {},
-		"generate": {args: []string{"-n", "1"}, wrong: both(wrongLLM, wrongSampling, wrong{"overflow": {"", "nonsense"}}), files: []string{"model", "trace"}, any: []string{"cache", "prompt", "seed", "stop"}},
-		"chat":     {wrong: both(wrongLLM, wrongSampling), files: []string{"model", "trace", "template", "history"}, any: []string{"cache", "system", "seed", "stop"}},
-		"embed":    {args: []string{"a text"}, wrong: both(wrongLLM, wrong{"pooling": {"nonsense"}}), files: []string{"model", "trace"}, any: []string{"cache"}},
+		"generate": {args: []string{"-n", "1"}, wrong: both(wrongLLM, wrongSampling, wrongDraft, wrong{"overflow": {"", "nonsense"}}),
+			files: []string{"model", "trace", "draft", "prompt-cache"}, any: []string{"cache", "prompt", "seed", "stop"}},
+		"chat":  {wrong: both(wrongLLM, wrongSampling, wrongDraft), files: []string{"model", "trace", "template", "history", "draft", "prompt-cache"}, any: []string{"cache", "system", "seed", "stop"}},
+		"embed": {args: []string{"a text"}, wrong: both(wrongLLM, wrong{"pooling": {"nonsense"}}), files: []string{"model", "trace"}, any: []string{"cache"}},
 		"perplexity": {args: []string{"--file", "main_test.go"}, wrong: both(wrongLLM, wrong{"context": {"-1", "1", "99999999"}, "file": {""}}),
 			files: []string{"model", "trace", "file"}, any: []string{"cache"}},
 		"classify": {args: []string{picture}, wrong: both(wrongModel, wrong{"mean": {"nonsense", "1,x", "NaN", "1,2"}, "std": {"nonsense", "0", "1,x", "Inf", "1,2"}, "scale": nil,
@@ -191,6 +193,8 @@ func TestMeaninglessFlags(t *testing.T) {
 		{[]string{"embed", "a text", "--model", sentences}, []string{"--pooling=mean", "--profile", "--trace=x", "--strict", "--max-memory=1GiB", "--disable-pass=all", "--context=8", "--cache=x", "--cache-type=f16"}},
 		{[]string{"inspect", "../../models/cnn/digits.onnx"}, []string{"--context=8", "--cache-type=f16", "--cache=x", "--model=other.onnx"}},
 		{[]string{"inspect"}, []string{"--shape=a=1"}},
+		{[]string{"generate"}, []string{"--draft-tokens=4"}},
+		{[]string{"chat"}, []string{"--draft-tokens=4"}},
 		{[]string{"bench", "passes"}, []string{"--shape=a=1"}},
 		{[]string{"bench", "model"}, []string{"--shape=a=1", "--runs=2"}},
 		{[]string{"bench", "model", "--model", "../../models/cnn/digits.onnx"}, []string{"--prompt-tokens=2", "--decode-tokens=2", "--context=8", "--cache-type=f16", "--cache=x", "--shape=a=1"}},

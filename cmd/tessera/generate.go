@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,13 +86,16 @@ type generation struct {
 	Text          string       `json:"text"`
 	PromptIDs     []int32      `json:"prompt_ids"`
 	IDs           []int32      `json:"ids"`
-	PrefillTokens int          `json:"prefill_tokens"`
+	PrefillTokens int          `json:"prefill_tokens"` // evaluated: those of the prompt without CachedTokens
 	PrefillRate   float64      `json:"prefill_tok_s"`
 	DecodeRate    float64      `json:"decode_tok_s"`
 	LoadMS        float64      `json:"load_ms"`
 	Backend       string       `json:"backend"`
 	Model         string       `json:"model"`
 	Reason        string       `json:"reason"`
+	CachedTokens  int          `json:"cached_tokens"`   // of the prompt, from --prompt-cache
+	Guessed       int          `json:"guessed_tokens"`  // by the model of --draft
+	Accepted      int          `json:"accepted_tokens"` // of those
 	Report        graph.Report `json:"report"`
 }
 
@@ -99,6 +103,8 @@ func generateCommand() *cobra.Command {
 	var (
 		f        llmFlags
 		s        samplingFlags
+		draft    draftFlags
+		keep     promptCache
 		prompt   string
 		n        int
 		overflow string
@@ -108,6 +114,7 @@ func generateCommand() *cobra.Command {
 		Short: "Continue a text with a language model",
 		Example: `  tessera generate -p "The prince said"
   tessera generate --model model.gguf -p "Once upon a time" -n 100 --temp 0 --json
+  tessera generate --model model.gguf --draft small.gguf --prompt-cache rules.state -p "These are the rules." -n 100
   tessera generate --model model.gguf -p - < prompt.txt`,
 		Args: cli.NoArgs("a text follows -p and a model's file --model"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -126,6 +133,12 @@ func generateCommand() *cobra.Command {
 			default:
 				return cli.Usagef("--overflow %s: stop or shift is right", overflow)
 			}
+			if err := draft.check(); err != nil {
+				return err
+			}
+			if err := keep.check(); err != nil {
+				return err
+			}
 			if prompt == "-" {
 				text, err := io.ReadAll(cmd.InOrStdin())
 				if err != nil {
@@ -141,10 +154,28 @@ func generateCommand() *cobra.Command {
 			if err := s.check(m.Model); err != nil {
 				return err
 			}
+			if err := draft.open(&f, m, &o); err != nil {
+				return err
+			}
+			tokens, ids := m.Generate(cmd.Context(), prompt, o), m.PromptIDs(prompt, o)
+			cached, reading := 0, time.Duration(0)
+			if keep.path != "" {
+				session, err := m.NewSession()
+				if err != nil {
+					return err
+				}
+				defer session.Close()
+				start := time.Now()
+				if cached, err = keep.read(cmd.Context(), session, ids); err != nil {
+					return err
+				}
+				reading = time.Since(start)
+				tokens = session.GenerateIDs(cmd.Context(), nil, o)
+			}
 			out := cmd.OutOrStdout()
 			var text strings.Builder
 			begun := f.JSON // the prompt is repeated once it is sure that there is an answer
-			for token, err := range m.Generate(cmd.Context(), prompt, o) {
+			for token, err := range tokens {
 				if err != nil {
 					if !f.JSON && begun {
 						fmt.Fprintln(out, token.Text) // what had been held back
@@ -163,21 +194,26 @@ func generateCommand() *cobra.Command {
 			if !f.JSON {
 				fmt.Fprintln(out)
 			}
+			o.Stats.Prompt = ids[cached:]
+			o.Stats.Prefill += reading
 			report, err := m.report(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			if f.JSON {
-				ids := append([]int32{}, o.Stats.Tokens...)
-				return cli.PrintJSON(out, generation{text.String(), append([]int32{}, m.PromptIDs(prompt, o)...), ids, len(o.Stats.Prompt), finite(o.Stats.PrefillRate()),
-					finite(o.Stats.DecodeRate()), m.LoadTime.Seconds() * 1e3, m.backend, m.name, o.Stats.Reason, report})
+				return cli.PrintJSON(out, generation{text.String(), append([]int32{}, ids...), append([]int32{}, o.Stats.Tokens...), len(o.Stats.Prompt), finite(o.Stats.PrefillRate()),
+					finite(o.Stats.DecodeRate()), m.loadTime.Seconds() * 1e3, m.backend, m.name, o.Stats.Reason, cached, o.Stats.Guessed, o.Stats.Accepted, report})
 			}
 			rate := "" // the first token belongs to the reading
 			if r := finite(o.Stats.DecodeRate()); r > 0 {
 				rate = fmt.Sprintf(" at %.0f a second", r)
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %s read at %.0f a second, %d written%s%s\n", m.name, m.backend, cli.Count(len(o.Stats.Prompt), "token"),
-				o.Stats.PrefillRate(), len(o.Stats.Tokens), rate, ending(o.Stats.Reason, n, m.Context()))
+			behind := ""
+			if cached > 0 {
+				behind = fmt.Sprintf(" behind %d of %s", cached, keep.path)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s: %s read%s at %.0f a second, %d written%s%s%s\n", m.name, m.backend, cli.Count(len(o.Stats.Prompt), "token"), behind,
+				o.Stats.PrefillRate(), len(o.Stats.Tokens), rate, accepted(o), ending(o.Stats.Reason, n, m.Context()))
 			if line := offloaded(report, "--json"); line != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), line+"; the rates are this machine's")
 			}
@@ -187,6 +223,8 @@ func generateCommand() *cobra.Command {
 	f.add(cmd)
 	f.AddProfile(cmd)
 	s.add(cmd)
+	draft.add(cmd)
+	keep.add(cmd, "keep what the model has read of the prompt in `FILE`; the next start does not read again what its prompt begins with")
 	cmd.Flags().StringVarP(&prompt, "prompt", "p", "", "text to continue; - is that of standard input")
 	cmd.Flags().IntVarP(&n, "tokens", "n", 64, "tokens to generate at most; 0 means until the model ends the text or the context is full")
 	cli.WordVar(cmd.Flags(), &overflow, "overflow", "stop", "when the context is full: stop, or shift (forget the older half)")

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +30,10 @@ type languageModel struct {
 	name    string
 	backend string
 	options *cli.Options
-	close   func()
+	opened  llm.Options
+	// loadTime is that of the model and of its draft.
+	loadTime time.Duration
+	close    func()
 }
 
 // llmFlags are the flags of sub-commands that open a language model.
@@ -80,38 +84,50 @@ func (f *llmFlags) open() (*languageModel, error) {
 	if err != nil {
 		return nil, err
 	}
+	o := llm.Options{Backends: options.Backends, Context: f.context, CacheType: cache, WeightCache: f.packed, Graph: options}
 	if f.packed == besideModel {
-		f.packed = llm.WeightCachePath(f.Model)
+		o.WeightCache = llm.WeightCachePath(f.Model)
 	}
-	bar := cli.NewProgress("load")
-	o := llm.Options{Backends: options.Backends, Context: f.context, CacheType: cache, WeightCache: f.packed, Progress: bar.Set, Graph: options}
-	m := &languageModel{name: "tolstoy-3m (embedded)", backend: options.Backends[0].Name(), options: &f.Options}
-	if f.Model == "" {
-		m.Model, err = llm.Parse(tolstoy.GGUF(), o)
-	} else {
+	m := &languageModel{name: "tolstoy-3m (embedded)", backend: options.Backends[0].Name(), options: &f.Options, opened: o}
+	if f.Model != "" {
 		m.name = filepath.Base(f.Model)
-		m.Model, err = llm.Open(f.Model, o)
 	}
-	bar.Done()
-	if err != nil {
+	if m.Model, err = f.load(f.Model, o); err != nil {
 		closeAll()
-		if f.Model != "" && !strings.Contains(err.Error(), f.Model) {
-			err = fmt.Errorf("%s: %w", f.Model, err)
-		}
-		if isONNX(f.Model) && !errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w; tessera run and tessera classify run ONNX models", err)
-		}
 		return nil, err
 	}
-	if info := m.WeightCache(); info.Err != nil && info.Bytes == 0 {
-		fmt.Fprintln(f.cmd.ErrOrStderr(), "tessera:", printable(info.Err.Error()))
-	}
+	m.loadTime = m.LoadTime
 	if reach := m.Config.Reach(); f.context > reach && f.cmd != nil && f.cmd.Flags().Changed("context") {
 		fmt.Fprintf(f.cmd.ErrOrStderr(), "tessera: --context %d: %s was trained for %d positions; what it says behind them may make no sense\n", f.context, printable(m.name), reach)
 	}
 	m.close = func() {
 		_ = m.Model.Close()
 		closeAll()
+	}
+	return m, nil
+}
+
+// load loads the model of a file or folder, or the embedded one where path is empty.
+func (f *llmFlags) load(path string, o llm.Options) (m *llm.Model, err error) {
+	bar := cli.NewProgress("load")
+	o.Progress = bar.Set
+	if path == "" {
+		m, err = llm.Parse(tolstoy.GGUF(), o)
+	} else {
+		m, err = llm.Open(path, o)
+	}
+	bar.Done()
+	if err != nil {
+		if path != "" && !strings.Contains(err.Error(), path) {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		if isONNX(path) && !errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; tessera run and tessera classify run ONNX models", err)
+		}
+		return nil, err
+	}
+	if info := m.WeightCache(); info.Err != nil && info.Bytes == 0 {
+		fmt.Fprintln(f.cmd.ErrOrStderr(), "tessera:", printable(info.Err.Error()))
 	}
 	return m, nil
 }
