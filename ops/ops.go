@@ -285,11 +285,17 @@ func (c *Constant) Close() error {
 // NumInputs returns an error unless the number of inputs lies between least and most.
 func NumInputs(op Op, in []tensor.Spec, least, most int) error {
 	if len(in) < least || len(in) > most {
-		want := fmt.Sprint(least)
-		if most != least {
-			want = fmt.Sprintf("%d to %d", least, most)
+		have, want := fmt.Sprintf("%d inputs", len(in)), fmt.Sprintf("%d are", least)
+		switch {
+		case most != least:
+			want = fmt.Sprintf("%d to %d are", least, most)
+		case least == 1:
+			want = "1 is"
 		}
-		return fmt.Errorf("%s: %d inputs, %s are right", op.Name(), len(in), want)
+		if len(in) == 1 {
+			have = "1 input"
+		}
+		return fmt.Errorf("%s: %s, %s right", op.Name(), have, want)
 	}
 	for i := 0; i < least; i++ {
 		if in[i].DType == tensor.Invalid {

@@ -39,8 +39,7 @@ func (c Conv) NumGroups() int { return max(c.Groups, 1) }
 
 // Infer is the shape rule.
 func (c Conv) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
-	_, _, _, total := c.Operands()
-	if err := ops.NumInputs(c, in, total, total); err != nil {
+	if err := numInputs(c, c.Epilogue, in); err != nil {
 		return nil, err
 	}
 	x, w := in[0], in[1]
@@ -56,9 +55,11 @@ func (c Conv) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	}
 	g := c.NumGroups()
 	channels := c.Layout.Channels(x)
-	if c.Groups < 0 || channels != w.Dims[1]*g || w.Dims[0]%g != 0 {
-		return nil, fmt.Errorf("conv: filter %v for %d channels in %d groups: [%s, %d, ...] is right", w, channels, g,
-			multipleOf(g), channels/g)
+	if err := checkGroups(c.Groups, channels); err != nil {
+		return nil, fmt.Errorf("conv: %w", err)
+	}
+	if channels != w.Dims[1]*g || w.Dims[0]%g != 0 {
+		return nil, fmt.Errorf("conv: filter %v for %s: [%s, %d, ...] is right", w, channelsIn(channels, g), multipleOf(g), channels/g)
 	}
 	for i, n := range spatial {
 		if spatial[i], err = c.Window.Out(i, n, w.Dims[2+i], false); err != nil {
@@ -70,6 +71,48 @@ func (c Conv) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 		return nil, fmt.Errorf("conv: %w", err)
 	}
 	return checkOperands(c.Name(), c.Epilogue, in, d, c.Layout.Dims(x.Dims[0], w.Dims[0], spatial), w.Dims[0])
+}
+
+// numInputs returns an error that names the inputs unless they are as many as the epilogue says.
+func numInputs(op ops.Op, e matmul.Epilogue, in []tensor.Spec) error {
+	_, colScale, bias, residual, total := matmul.Op{Epilogue: e}.Operands()
+	err := ops.NumInputs(op, in, total, total)
+	if err == nil || len(in) == total {
+		return err
+	}
+	names := "image, filter"
+	for _, v := range []struct {
+		pos  int
+		what string
+	}{{colScale, "column scales"}, {bias, "bias"}, {residual, "residual"}} {
+		if v.pos >= 0 {
+			names += ", " + v.what
+		}
+	}
+	return fmt.Errorf("%w: %s", err, names)
+}
+
+// checkGroups checks that the channels of an image can be split.
+func checkGroups(groups, channels int) error {
+	if groups < 0 {
+		return fmt.Errorf("%d groups, 0 (one) or more are right", groups)
+	}
+	if g := max(groups, 1); channels%g != 0 {
+		return fmt.Errorf("%s: a multiple of %d is right", channelsIn(channels, g), g)
+	}
+	return nil
+}
+
+// channelsIn says how many channels, and in how many groups if there are some.
+func channelsIn(channels, g int) string {
+	s := fmt.Sprintf("%d channels", channels)
+	if channels == 1 {
+		s = "1 channel"
+	}
+	if g == 1 {
+		return s
+	}
+	return fmt.Sprintf("%s in %d groups", s, g)
 }
 
 func multipleOf(g int) string {

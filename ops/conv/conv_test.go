@@ -261,8 +261,16 @@ func TestErrors(t *testing.T) {
 		in   []tensor.Spec
 		want string
 	}{
-		{Conv{}, []tensor.Spec{s(1, 3, 8, 8)}, "1 inputs, 2 are right"},
-		{Conv{}, []tensor.Spec{s(1, 3, 8, 8), s(4, 2, 3, 3)}, "filter f32[4 2 3 3] for 3 channels in 1 groups: [M, 3, ...] is right"},
+		{Conv{}, []tensor.Spec{s(1, 3, 8, 8)}, "conv: 1 input, 2 are right: image, filter"},
+		{Conv{}, []tensor.Spec{s(1, 3, 8, 8), s(4, 2, 3, 3)}, "filter f32[4 2 3 3] for 3 channels: [M, 3, ...] is right"},
+		{Conv{}, []tensor.Spec{s(1, 1, 8, 8), s(4, 2, 3, 3)}, "for 1 channel: [M, 1, ...] is right"},
+		{Conv{Groups: 2}, []tensor.Spec{s(1, 4, 8, 8), s(4, 1, 3, 3)}, "for 4 channels in 2 groups: [a multiple of 2, 2, ...] is right"},
+		{Conv{Groups: 2}, []tensor.Spec{s(1, 3, 8, 8), s(4, 1, 3, 3)}, "conv: 3 channels in 2 groups: a multiple of 2 is right"},
+		{Conv{Groups: -1}, []tensor.Spec{s(1, 3, 8, 8), s(4, 3, 3, 3)}, "conv: -1 groups, 0 (one) or more are right"},
+		{Conv{Epilogue: matmul.Epilogue{Bias: true}}, []tensor.Spec{s(1, 3, 8, 8), s(4, 3, 3, 3)}, "conv: 2 inputs, 3 are right: image, filter, bias"},
+		{Transposed{Epilogue: matmul.Epilogue{ColScale: true, Bias: true}}, []tensor.Spec{s(1, 3, 8, 8)}, "conv_transposed: 1 input, 4 are right: image, filter, column scales, bias"},
+		{Transposed{Groups: 2}, []tensor.Spec{s(1, 3, 8, 8), s(3, 2, 3, 3)}, "conv_transposed: 3 channels in 2 groups: a multiple of 2 is right"},
+		{Pool{Kernel: [3]int{2, 2}}, []tensor.Spec{s(1, 3, 8, 8), s(1)}, "2 inputs, 1 is right"},
 		{Conv{Groups: 3}, []tensor.Spec{s(1, 3, 8, 8), s(4, 1, 3, 3)}, "[a multiple of 3, 1, ...] is right"},
 		{Conv{}, []tensor.Spec{s(1, 3, 2, 8), s(4, 3, 3, 3)}, "dimension 0: 2 elements padded by 0 and 0 are fewer than the window of 3"},
 		{Conv{Window: Window{Stride: [3]int{-1}}}, []tensor.Spec{s(1, 3, 8, 8), s(4, 3, 3, 3)}, "stride -1"},

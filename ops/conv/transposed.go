@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/tessera-go/tessera/internal/mem"
-	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -30,8 +29,7 @@ func (c Transposed) NumGroups() int { return max(c.Groups, 1) }
 
 // Infer is the shape rule.
 func (c Transposed) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
-	_, _, _, _, total := matmul.Op{Epilogue: c.Epilogue}.Operands()
-	if err := ops.NumInputs(c, in, total, total); err != nil {
+	if err := numInputs(c, c.Epilogue, in); err != nil {
 		return nil, err
 	}
 	x, w := in[0], in[1]
@@ -47,8 +45,11 @@ func (c Transposed) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	}
 	g := c.NumGroups()
 	channels := c.Layout.Channels(x)
-	if c.Groups < 0 || w.Dims[0] != channels || channels%g != 0 {
-		return nil, fmt.Errorf("conv_transposed: filter %v for %d channels in %d groups: [%d, M, ...] is right", w, channels, g, channels)
+	if err := checkGroups(c.Groups, channels); err != nil {
+		return nil, fmt.Errorf("conv_transposed: %w", err)
+	}
+	if w.Dims[0] != channels {
+		return nil, fmt.Errorf("conv_transposed: filter %v for %s: [%d, M, ...] is right", w, channelsIn(channels, g), channels)
 	}
 	for i, n := range spatial {
 		s, d := c.At(i)

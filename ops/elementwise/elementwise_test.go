@@ -182,7 +182,7 @@ func TestTypes(t *testing.T) {
 	optest.Error(t, elementwise.Binary{F: elementwise.And}, []string{"bool"}, f32, f32)
 	optest.Error(t, elementwise.Binary{F: elementwise.BitAnd}, []string{"integer"}, f32, f32)
 	optest.Error(t, elementwise.Binary{F: elementwise.Add}, []string{"broadcast"}, f32, tensor.MakeSpec(tensor.F32, 3))
-	optest.Error(t, elementwise.Binary{F: elementwise.Add}, []string{"1 inputs", "2 are right"}, f32)
+	optest.Error(t, elementwise.Binary{F: elementwise.Add}, []string{"1 input,", "2 are right"}, f32)
 	optest.Error(t, elementwise.Unary{F: elementwise.Sin}, []string{"sin", "floating-point"}, i32)
 	optest.Error(t, elementwise.Where{}, []string{"bool"}, f32, f32, f32)
 	optest.Error(t, elementwise.Where{}, []string{"one plain type"}, tensor.MakeSpec(tensor.Bool, 2), f32, i32)
