@@ -109,57 +109,78 @@ func (r *Reader) Next() bool {
 	return true
 }
 
-// decode fills r.Op from w and returns the words used.
-func (r *Reader) decode(w []uint32) (int, error) {
-	code := Code(w[0])
+// decode fills r.Op from words and returns how many it used.
+func (r *Reader) decode(words []uint32) (int, error) {
 	op := &r.Op
-	*op = Op{Code: code}
-	if !known[code] {
-		if name, exists := unsupported[code]; exists {
-			return 0, fmt.Errorf("opcode %d (%s) is not supported: its layout is not public", uint8(code), name)
+	*op = Op{Code: Code(words[0])}
+	if !known[op.Code] {
+		if name, exists := unsupported[op.Code]; exists {
+			return 0, fmt.Errorf("opcode %d (%s) is not supported: its layout is not public", uint8(op.Code), name)
 		}
-		return 0, fmt.Errorf("unknown opcode %#x", uint8(code))
+		return 0, fmt.Errorf("unknown opcode %#x", uint8(op.Code))
 	}
-	need := func(n int) error {
-		if len(w) < n {
-			return fmt.Errorf("%v is truncated: %d words of %d", code, len(w), n)
+	w := operation(words)
+	switch op.Code {
+	case Write, MaskWrite, MaskPoll, BlockWrite, DDRPatch:
+		if r.optimised {
+			return op.decodeShort(w)
 		}
-		return nil
+		return op.decodeLong(w)
 	}
-	// sized reads the size field in word i; the operation uses at least min words.
-	sized := func(i, min int) (int, error) {
-		if err := need(i + 1); err != nil {
-			return 0, err
-		}
-		size := w[i]
-		if size%4 != 0 || size/4 < uint32(min) {
-			return 0, fmt.Errorf("%v: size field %d, want a multiple of 4 of at least %d", code, size, 4*min)
-		}
-		if uint64(size/4) > uint64(len(w)) {
-			return 0, fmt.Errorf("%v: size field %d exceeds the %d bytes that are left", code, size, 4*len(w))
-		}
-		return int(size / 4), nil
+	return op.decodeOther(w)
+}
+
+// operation is the words from an operation's first on.
+type operation []uint32
+
+func (w operation) code() Code { return Code(w[0]) }
+
+func (w operation) need(n int) error {
+	if len(w) < n {
+		return fmt.Errorf("%v is truncated: %d words of %d", w.code(), len(w), n)
 	}
-	flat := func(high uint32) error {
-		if high != 0 {
-			return fmt.Errorf("%v: register address above 32 bits (high word %#x)", code, high)
-		}
-		return nil
+	return nil
+}
+
+// sized reads the size field in word i; the operation uses at least min words.
+func (w operation) sized(i, min int) (int, error) {
+	if err := w.need(i + 1); err != nil {
+		return 0, err
 	}
-	switch code {
+	size := w[i]
+	if size%4 != 0 || size/4 < uint32(min) {
+		return 0, fmt.Errorf("%v: size field %d, want a multiple of 4 of at least %d", w.code(), size, 4*min)
+	}
+	if uint64(size/4) > uint64(len(w)) {
+		return 0, fmt.Errorf("%v: size field %d exceeds the %d bytes that are left", w.code(), size, 4*len(w))
+	}
+	return int(size / 4), nil
+}
+
+// flat checks the high word of a register's address.
+func (w operation) flat(high uint32) error {
+	if high != 0 {
+		return fmt.Errorf("%v: register address above 32 bits (high word %#x)", w.code(), high)
+	}
+	return nil
+}
+
+// decodeOther decodes what is the same in both versions of the stream.
+func (op *Op) decodeOther(w operation) (int, error) {
+	switch op.Code {
 	case Noop:
 		return 1, nil
 	case Preempt:
 		op.Level = uint8(w[0] >> 8)
 		return 1, nil
 	case LoadPDI:
-		if err := need(4); err != nil {
+		if err := w.need(4); err != nil {
 			return 0, err
 		}
 		op.Arg, op.Value, op.Offset = w[0]>>16, w[1], uint64(w[2])|uint64(w[3])<<32
 		return 4, nil
 	case Sync:
-		n, err := sized(1, 4)
+		n, err := w.sized(1, 4)
 		if err != nil {
 			return 0, err
 		}
@@ -173,7 +194,7 @@ func (r *Reader) decode(w []uint32) (int, error) {
 		}
 		return n, nil
 	case ReadRegs:
-		n, err := sized(1, 4)
+		n, err := w.sized(1, 4)
 		if err != nil {
 			return 0, err
 		}
@@ -183,7 +204,7 @@ func (r *Reader) decode(w []uint32) (int, error) {
 		op.Data = w[3 : 3+w[2] : 3+w[2]]
 		return n, nil
 	case RecordTimer, MergeSync:
-		n, err := sized(1, 2)
+		n, err := w.sized(1, 2)
 		if err != nil {
 			return 0, err
 		}
@@ -192,56 +213,64 @@ func (r *Reader) decode(w []uint32) (int, error) {
 		}
 		return n, nil
 	}
-	if r.optimised {
-		switch code {
-		case Write:
-			if err := need(3); err != nil {
-				return 0, err
-			}
-			op.Addr, op.Value = w[1], w[2]
-			return 3, nil
-		case MaskWrite, MaskPoll:
-			if err := need(4); err != nil {
-				return 0, err
-			}
-			op.Addr, op.Value, op.Mask = w[1], w[2], w[3]
-			return 4, nil
-		case BlockWrite:
-			n, err := sized(2, 3)
-			if err != nil {
-				return 0, err
-			}
-			op.Addr = w[1]
-			if n > 3 {
-				op.Data = w[3:n:n]
-			}
-			return n, nil
-		case DDRPatch:
-			n, err := sized(1, 6)
-			if err != nil {
-				return 0, err
-			}
-			op.Addr, op.Arg, op.Offset = w[2], w[3], uint64(w[4])
-			return n, nil
-		}
-	}
-	switch code {
+	return 0, fmt.Errorf("unknown opcode %#x", uint8(op.Code))
+}
+
+// decodeShort decodes the operations on registers as the optimised version of the stream has them.
+func (op *Op) decodeShort(w operation) (int, error) {
+	switch op.Code {
 	case Write:
-		n, err := sized(5, 6)
+		if err := w.need(3); err != nil {
+			return 0, err
+		}
+		op.Addr, op.Value = w[1], w[2]
+		return 3, nil
+	case MaskWrite, MaskPoll:
+		if err := w.need(4); err != nil {
+			return 0, err
+		}
+		op.Addr, op.Value, op.Mask = w[1], w[2], w[3]
+		return 4, nil
+	case BlockWrite:
+		n, err := w.sized(2, 3)
+		if err != nil {
+			return 0, err
+		}
+		op.Addr = w[1]
+		if n > 3 {
+			op.Data = w[3:n:n]
+		}
+		return n, nil
+	case DDRPatch:
+		n, err := w.sized(1, 6)
+		if err != nil {
+			return 0, err
+		}
+		op.Addr, op.Arg, op.Offset = w[2], w[3], uint64(w[4])
+		return n, nil
+	}
+	return 0, fmt.Errorf("unknown opcode %#x", uint8(op.Code))
+}
+
+// decodeLong decodes them as the plain version has them, with the sizes of all and high words of addresses.
+func (op *Op) decodeLong(w operation) (int, error) {
+	switch op.Code {
+	case Write:
+		n, err := w.sized(5, 6)
 		if err != nil {
 			return 0, err
 		}
 		op.Addr, op.Value = w[2], w[4]
-		return n, flat(w[3])
+		return n, w.flat(w[3])
 	case MaskWrite, MaskPoll:
-		n, err := sized(6, 7)
+		n, err := w.sized(6, 7)
 		if err != nil {
 			return 0, err
 		}
 		op.Addr, op.Value, op.Mask = w[2], w[4], w[5]
-		return n, flat(w[3])
+		return n, w.flat(w[3])
 	case BlockWrite:
-		n, err := sized(3, 4)
+		n, err := w.sized(3, 4)
 		if err != nil {
 			return 0, err
 		}
@@ -253,7 +282,7 @@ func (r *Reader) decode(w []uint32) (int, error) {
 		op.TileWord = w[1] != 0 && tileWord(op) == w[1]
 		return n, nil
 	case DDRPatch:
-		n, err := sized(1, 12)
+		n, err := w.sized(1, 12)
 		if err != nil {
 			return 0, err
 		}
@@ -261,7 +290,7 @@ func (r *Reader) decode(w []uint32) (int, error) {
 		if w[9] != 0 {
 			return 0, fmt.Errorf("ddr_patch: buffer index above 32 bits (high word %#x)", w[9])
 		}
-		return n, flat(w[7])
+		return n, w.flat(w[7])
 	}
-	return 0, fmt.Errorf("unknown opcode %#x", uint8(code))
+	return 0, fmt.Errorf("unknown opcode %#x", uint8(op.Code))
 }
