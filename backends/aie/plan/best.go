@@ -25,7 +25,7 @@ func newBest(d device.Device, prob Problem, opt Options) (*Plan, error) {
 		tiles = d.Tiles()
 	}
 	if opt.Rows > d.CoreRows || opt.Groups*max(opt.Chain, 1) > d.Cols {
-		return nil, fmt.Errorf("grid of %d rows and %d columns: %s has %d rows and %d columns of cores", opt.Rows, opt.Groups*max(opt.Chain, 1), d.Name, d.CoreRows, d.Cols)
+		return nil, fmt.Errorf("grid of %s and %s: %s has %d rows and %d columns of cores", counted(opt.Rows, "row"), counted(opt.Groups*max(opt.Chain, 1), "column"), d.Name, d.CoreRows, d.Cols)
 	}
 	var best *Plan
 	bestT, bestDDR, bestTOPS := 0.0, 0.0, 0.0
@@ -78,8 +78,8 @@ func newBest(d device.Device, prob Problem, opt Options) (*Plan, error) {
 	}
 	if best == nil {
 		if whyNot == nil {
-			whyNot = fmt.Errorf("no grid of at most %d tiles with rows=%d, chain=%d, groups=%d (0 = any): up to %d rows, chains of %d and %d columns are right",
-				tiles, opt.Rows, opt.Chain, opt.Groups, d.CoreRows, d.Core.EastOut, d.Cols)
+			whyNot = fmt.Errorf("no grid of at most %s with rows=%d, chain=%d, groups=%d (0 = any): up to %d rows, chains of %d and %d columns are right",
+				counted(tiles, "tile"), opt.Rows, opt.Chain, opt.Groups, d.CoreRows, d.Core.EastOut, d.Cols)
 		}
 		return nil, whyNot
 	}
@@ -343,11 +343,11 @@ func (p *Plan) fitFPGA() error {
 func (p *Plan) explain() {
 	d, l := &p.Device, &p.Local
 	w := d.PLIOBytes()
-	p.why("grid of %d rows x %d groups of %d columns = %d tiles: rows share M, groups share N, the columns of a group share K and add their sums over the cascade",
-		p.Rows, p.Groups, p.Chain, p.Tiles)
+	p.why("grid of %s x %s of %s = %s: rows share M, groups share N, the columns of a group share K and add their sums over the cascade",
+		counted(p.Rows, "row"), counted(p.Groups, "group"), counted(p.Chain, "column"), counted(p.Tiles, "tile"))
 	p.why("block of C %d x %d: a stream of %.3g bytes a cycle feeds A if n >= %.3g and B if m >= as much", p.MB, p.NB, w,
 		float64(p.Type.Bytes()*p.Type.PeakMACs())/w)
-	p.why("k_c = %d in %d steps: the largest that %d banks of %d bytes hold with A and B double-buffered in banks of their own (%d bytes in use)", p.KB, p.Steps, d.Core.Banks, d.BankBytes(), l.Bytes)
+	p.why("k_c = %d in %s: the largest that %d banks of %d bytes hold with A and B double-buffered in banks of their own (%d bytes in use)", p.KB, counted(p.Steps, "step"), d.Core.Banks, d.BankBytes(), l.Bytes)
 	if p.Steps > 1 {
 		p.why("sums of %d bytes wait in local memory between steps, so C is written once, after the whole of K", p.Type.PartialBytes())
 	}
@@ -357,7 +357,15 @@ func (p *Plan) explain() {
 	default:
 		p.why("A (%d bytes, %v) does not stay in FPGA RAM beside B and is read from DDR", p.BytesA(), p.FeedA)
 	}
-	p.why("B is packed on its way from DDR into FPGA RAM (%v, %d slabs of %d bytes); FPGA RAM in use %d of %d bytes", p.FeedB, p.SlotsB, p.SlabB(), p.FPGABytes, d.FPGABytes())
+	p.why("B is packed on its way from DDR into FPGA RAM (%v, %s of %d bytes); FPGA RAM in use %d of %d bytes", p.FeedB, counted(p.SlotsB, "slab"), p.SlabB(), p.FPGABytes, d.FPGABytes())
+}
+
+// counted is a number of things in words.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // Alternatives returns the best plan for each number of tiles up to the device's, to show scaling.

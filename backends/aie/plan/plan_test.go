@@ -80,6 +80,7 @@ func TestBestAgainstPaper(t *testing.T) {
 		{M: 1024, N: 8192, K: 2048, Type: core.Int16, Out: core.S16},
 	} {
 		p := mustPlan(t, pr, Options{Tiles: 1})
+		require.Contains(t, p.Reasons[0], "grid of 1 row x 1 group of 1 column = 1 tile: ")
 		require.Equal(t, 1, p.Tiles)
 		require.GreaterOrEqual(t, p.Predict().Efficiency, 97.0)
 	}
