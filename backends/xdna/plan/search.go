@@ -133,8 +133,9 @@ type Step struct {
 
 // Search is the outcome of a search.
 type Search struct {
-	Best  Step
-	Steps []Step // in the order of the search, k falling
+	Best       Step
+	Steps      []Step // in the order of the search: with [Find] k falling
+	Considered int    // designs that were rated
 }
 
 // SearchOptions steer a search. The zero value searches by the analytic model from the single-core tile down.
@@ -184,6 +185,7 @@ func Find(base Design, o SearchOptions) (Search, error) {
 				return Search{}, err
 			}
 			out.Steps = append(out.Steps, step)
+			out.Considered++
 			if step.TOPS > out.Best.TOPS {
 				out.Best, better = step, true
 			}
@@ -504,15 +506,28 @@ func secs(s float64) string {
 	return fmt.Sprintf("%.2f s", s)
 }
 
-// BestNear is the design of a family with the highest rate on its own multiple of the native size nearest to side, as the paper's tables
-// measure; accept (nil = all) keeps only some.
-func BestNear(m *Machine, ty Types, family string, side int, accept func(Design) bool) (Design, float64) {
-	var best Design
-	top := 0.0
+// Best finds the design of a family with the highest predicted rate on its own multiple of the native size nearest to side, as the paper's tables
+// measure; accept (nil = all) keeps only some. Its steps are the candidates that led in turn, rates rising to the best, of which those that differ in k_mt alone are
+// one. Without a candidate all is zero.
+func Best(m *Machine, ty Types, family string, side int, accept func(Design) bool) Search {
+	var out Search
 	for _, d := range m.Candidates(ty, family) {
-		if v := m.Predict(d, d.Near(side)).TOPS; v > top && (accept == nil || accept(d)) {
-			best, top = d, v
+		out.Considered++
+		s := d.Near(side)
+		if p := m.Predict(d, s); p.TOPS > out.Best.TOPS && (accept == nil || accept(d)) {
+			last := out.Best.Design
+			if last.KMT = d.KMT; last == d {
+				out.Steps = out.Steps[:len(out.Steps)-1]
+			}
+			out.Best = Step{Design: d, Size: s, TOPS: p.TOPS, Rate: m.KernelRate(d), Bound: p.Bound}
+			out.Steps = append(out.Steps, out.Best)
 		}
 	}
-	return best, top
+	return out
+}
+
+// BestNear is the design that [Best] finds and its rate in TOPS.
+func BestNear(m *Machine, ty Types, family string, side int, accept func(Design) bool) (Design, float64) {
+	best := Best(m, ty, family, side, accept).Best
+	return best.Design, best.TOPS
 }

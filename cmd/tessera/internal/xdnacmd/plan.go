@@ -33,7 +33,8 @@ func planCommand() *cobra.Command {
 		Example: "  tessera xdna plan --device xdna2 --dtype bf16-bf16\n  tessera xdna plan --design best --sizes 512x1024x1024,512x4096x1024",
 		Short:   "Search the tile that runs a type pair fastest",
 		Long: `Plan runs the paper's search (arXiv 2512.13282): k_ct falls step by step, m_ct n_ct is as large as L1 allows, until the predicted
-rate falls. With --design best it also considers A in bands, B resident in the MemTiles and bfp16 weights. With --sizes it chooses for a
+rate falls. With --design best it rates all tiles, also with A in bands, B resident in the MemTiles and bfp16 weights, and lists those that
+led in turn. With --sizes it chooses for a
 program's products, in order, and says whether a second configuration pays. All rates are predicted; --emulate measures with the
 emulator's simulated time instead of the model.`,
 		Args: cli.NoArgs("products follow --sizes"),
@@ -54,11 +55,25 @@ emulator's simulated time instead of the model.`,
 
 // searched is a step of the search in JSON.
 type searched struct {
-	Tile  map[string]int `json:"tile"`
-	KMT   int            `json:"k_mt"`
-	TOPS  float64        `json:"predicted_tops"`
-	Rate  float64        `json:"macs_per_cycle"`
-	Bound string         `json:"bound"`
+	Design     string         `json:"design"`
+	Tile       map[string]int `json:"tile"`
+	KMT        int            `json:"k_mt"`
+	Bands      int            `json:"bands"`
+	Resident   bool           `json:"resident_b"`
+	Transposed bool           `json:"transposed"`
+	TOPS       float64        `json:"predicted_tops"`
+	Rate       float64        `json:"macs_per_cycle"`
+	Bound      string         `json:"bound"`
+}
+
+// searchJSON lists a search's steps.
+func searchJSON(s plan.Search) []searched {
+	list := []searched{}
+	for _, x := range s.Steps {
+		d := x.Design
+		list = append(list, searched{d.Family(), tileJSON(d.Tile), d.KMT, max(d.Bands, 1), d.ResidentB, d.Transposed, x.TOPS, x.Rate, x.Bound})
+	}
+	return list
 }
 
 // published is a row of the paper beside the model's value for it.
@@ -92,7 +107,8 @@ type planResult struct {
 	Resident   bool           `json:"resident_b"`
 	SingleCore map[string]int `json:"single_core,omitempty"`
 	Published  []publishedRow `json:"published,omitempty"`
-	Searched   []searched     `json:"searched"`
+	Searched   []searched     `json:"searched"`   // empty with --sizes, which rates all designs on all products
+	Considered int            `json:"considered"` // designs that were rated, or that take all products of --sizes
 
 	Seconds        float64   `json:"seconds,omitempty"` // of --sizes
 	Configurations int       `json:"configurations,omitempty"`
@@ -140,13 +156,14 @@ func (f *planFlags) run(ctx context.Context, w io.Writer) error {
 			ops += x.Ops()
 		}
 		tops = ops / c.SingleTime / 1e12
-		out.Seconds, out.Configurations = c.Seconds, len(c.Legs)
+		out.Seconds, out.Configurations, out.Considered = c.Seconds, len(c.Legs), c.Considered
 		for _, l := range c.Legs {
 			out.Legs = append(out.Legs, legJSON{l.First, l.Seconds, designJSON(l.Design)})
 		}
 	case f.design == "best":
-		d, tops = plan.BestNear(m, t, plan.FamilyBest, plan.About, plan.Buildable)
-		if f.emulate {
+		s := plan.Best(m, t, plan.FamilyBest, plan.About, plan.Buildable)
+		d, tops, out.Searched, out.Considered = s.Best.Design, s.Best.TOPS, searchJSON(s), s.Considered
+		if f.emulate { // only the best: the search has rated tens of thousands
 			s := d.Near(plan.About)
 			sec, err := measure(d, s)
 			if err != nil {
@@ -167,10 +184,7 @@ func (f *planFlags) run(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		d, tops = s.Best.Design, s.Best.TOPS
-		for _, x := range s.Steps {
-			out.Searched = append(out.Searched, searched{tileJSON(x.Design.Tile), x.Design.KMT, x.TOPS, x.Rate, x.Bound})
-		}
+		d, tops, out.Searched, out.Considered = s.Best.Design, s.Best.TOPS, searchJSON(s), s.Considered
 	}
 	out.Tile, out.KMT, out.Native, out.L1, out.TOPS, out.Design = tileJSON(d.Tile), d.KMT, sizeJSON(d.Native()), d.L1Bytes(), tops, d.Family()
 	out.L2 = d.L2Bytes(plan.About)
@@ -211,11 +225,17 @@ func (f *planFlags) run(ctx context.Context, w io.Writer) error {
 	}
 	if len(out.Searched) > 0 {
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "\nsearched\tk_mt\tMACs/cycle\tpredicted TOPS\tbound by\t")
+		fmt.Fprintln(tw, "\nsearched\tk_mt\tMACs/cycle\tpredicted TOPS\tbound by\tdesign\t")
 		for _, x := range out.Searched {
-			fmt.Fprintf(tw, "%dx%dx%d\t%d\t%.1f\t%.2f\t%s\t\n", x.Tile["m"], x.Tile["k"], x.Tile["n"], x.KMT, x.Rate, x.TOPS, x.Bound)
+			if x.Transposed {
+				x.Design += " transposed"
+			}
+			fmt.Fprintf(tw, "%dx%dx%d\t%d\t%.1f\t%.2f\t%s\t%s\t\n", x.Tile["m"], x.Tile["k"], x.Tile["n"], x.KMT, x.Rate, x.TOPS, x.Bound, x.Design)
 		}
 		tw.Flush()
+		if out.Considered > len(out.Searched) {
+			fmt.Fprintf(w, "%d designs were rated; these led in turn\n", out.Considered)
+		}
 	}
 	return nil
 }

@@ -80,6 +80,33 @@ func TestPlanCommand(t *testing.T) {
 	require.Greater(t, best["predicted_tops"], 1.15*24.74)
 	require.NotEqual(t, "paper", best["design"])
 
+	// Every search lists what led in turn, and ends with what it chose.
+	for _, args := range [][]string{{"xdna2", "bf16-bfp16", "best"}, {"xdna", "int8-int8", "best"}, {"xdna2", "bf16-bfp16", "paper"}} {
+		out, err := xdnaRun(t, "plan", "--device", args[0], "--dtype", args[1], "--design", args[2], "--json")
+		require.NoError(t, err)
+		v := decode(t, out)
+		steps := v["searched"].([]any)
+		require.NotEmpty(t, steps, "%v", args)
+		require.GreaterOrEqual(t, v["considered"].(float64), float64(len(steps)))
+		top, chosen := 0.0, map[string]any{}
+		for _, x := range steps {
+			s := x.(map[string]any)
+			rate := s["predicted_tops"].(float64)
+			if args[2] == "best" {
+				require.Greater(t, rate, top, "%v", args)
+			}
+			if rate > top {
+				top, chosen = rate, s
+			}
+		}
+		for _, field := range []string{"design", "tile", "k_mt", "bands", "resident_b", "predicted_tops"} {
+			require.Equal(t, v[field], chosen[field], "%v: %s", args, field)
+		}
+	}
+	out, err = xdnaRun(t, "plan", "--device", "xdna2", "--dtype", "bf16-bfp16", "--design", "best")
+	require.NoError(t, err)
+	require.Contains(t, out, "designs were rated; these led in turn")
+
 	out, err = xdnaRun(t, "plan", "--device", "xdna", "--dtype", "bf16-bf16", "--design", "best", "--sizes", "512x1024x1024,512x4096x1024", "--json")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, decode(t, out)["configurations"])
