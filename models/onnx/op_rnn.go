@@ -16,6 +16,20 @@ func init() {
 	register("LSTM", since(1, 7, 14), func(c *call) { recurrent(c, 4, lstmCell) })
 }
 
+// recurrence is a recurrent operator: its inputs, checked, with time before batch.
+type recurrence struct {
+	c                              *call
+	gates                          int // products a step has: 1 of RNN, 3 of GRU, 4 of LSTM
+	x, w, r                        *value
+	bias, h0, s0, peep             *value // nil where absent
+	dirs, steps, batch, in, hidden int
+	reverse                        bool     // the only direction runs backwards
+	batchFirst                     bool     // in the model's tensors
+	limit                          []int    // steps of each sequence; nil: all
+	acts                           []string // activations of the first direction, then of the second
+	alphas, betas                  []float32
+}
+
 // cell is one direction of a recurrent layer.
 type cell struct {
 	c      *call
@@ -29,136 +43,161 @@ type cell struct {
 	clip   float32
 }
 
-// recurrent runs the steps of a recurrent operator. The products with the inputs of all steps are one product.
-func recurrent(c *call, gates int, step func(*cell, *value, *value, *value) (h, s *value)) {
-	x, w, r := c.in(0), c.in(1), c.in(2)
-	bias, lens, h0 := c.opt(3), c.opt(4), c.opt(5)
-	var s0, peep *value
-	if gates == 4 {
-		s0, peep = c.opt(6), c.opt(7)
-	}
-	batchFirst := c.attrInt("layout", 0) == 1
-	if x.spec.Rank != 3 || w.spec.Rank != 3 || r.spec.Rank != 3 {
-		c.fail("X %v, W %v, R %v: three dimensions are right", x, w, r)
-	}
-	if batchFirst {
-		x = c.permute(x, 1, 0, 2)
-		for _, v := range []**value{&h0, &s0} {
-			if *v != nil {
-				*v = c.permute(*v, 1, 0, 2)
-			}
-		}
-	}
-	steps, batch, in := x.spec.Dims[0], x.spec.Dims[1], x.spec.Dims[2]
-	hidden := r.spec.Dims[2]
-	direction := c.attrString("direction", "forward")
-	dirs := 1
-	if direction == "bidirectional" {
-		dirs = 2
-	}
-	f32 := func(dims ...int) tensor.Spec { return tensor.MakeSpec(x.spec.DType, dims...) }
-	if hs := c.attrInt("hidden_size", hidden); hs != hidden || w.spec != f32(dirs, gates*hidden, in) || r.spec != f32(dirs, gates*hidden, hidden) ||
-		bias != nil && bias.spec != f32(dirs, 2*gates*hidden) || h0 != nil && h0.spec != f32(dirs, batch, hidden) || s0 != nil && s0.spec != f32(dirs, batch, hidden) {
-		c.fail("X %v, W %v, R %v, B %v, hidden size %d do not fit each other", x, w, r, bias, hs)
-	}
-	var limit []int
-	if lens != nil {
-		limit = c.ints(lens)
-		if len(limit) != batch {
-			c.fail("%d lengths for a batch of %d", len(limit), batch)
-		}
-	}
-	names, _ := c.attrStrings("activations")
-	alphas, _ := c.attrFloats("activation_alpha")
-	betas, _ := c.attrFloats("activation_beta")
-	defaults := map[int][]string{1: {"Tanh"}, 3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates]
-	if len(names) == 0 {
-		names = slices.Repeat(defaults, dirs)
-	}
-	if len(names) != dirs*len(defaults) {
-		c.fail("%d activations, %d are right", len(names), dirs*len(defaults))
-	}
+// stepFunc gives the hidden state, and of LSTM the cell's, after a step from the products with its input and the states before.
+type stepFunc func(k *cell, x, h, s *value) (nh, ns *value)
+
+// recurrent runs a recurrent operator.
+func recurrent(c *call, gates int, step stepFunc) {
+	l := readRecurrence(c, gates)
 	var ys, hs, ss []*value
-	for d := range dirs {
-		backward := direction == "reverse" || d == 1
-		one := func(v *value) *value { return c.reshape(c.slice(v, 0, d, d+1), v.spec.Shape()[1:]...) }
-		k := &cell{c: c, hidden: hidden, r: one(r), linear: c.attrBool("linear_before_reset", false), couple: c.attrBool("input_forget", false),
-			clip: c.attrFloat("clip", 0)}
-		for i := range defaults {
-			k.acts = append(k.acts, c.rnnActivation(names[d*len(defaults)+i], &alphas, &betas))
-		}
-		if bias != nil {
-			b := one(bias)
-			k.wb, k.rb = c.slice(b, 0, 0, gates*hidden), c.slice(b, 0, gates*hidden, 2*gates*hidden)
-		}
-		if peep != nil {
-			p := one(peep)
-			for i := range 3 {
-				k.peep = append(k.peep, c.slice(p, 0, i*hidden, (i+1)*hidden))
-			}
-		}
-		// One product for the inputs of all steps.
-		projected := c.emit(matmul.Op{TransB: true, Out: narrowOut(x.spec.DType)}, c.reshape(x, steps*batch, in), one(w))
-		if k.wb != nil {
-			projected = c.binary(elementwise.Add, projected, k.wb)
-		}
-		projected = c.reshape(projected, steps, batch, gates*hidden)
-		zeros := c.broadcast(c.scalarOf(x.spec.DType, 0), batch, hidden)
-		h, s := zeros, zeros
-		if h0 != nil {
-			h = one(h0)
-		}
-		if s0 != nil {
-			s = one(s0)
-		}
-		outs := make([]*value, steps)
-		for i := range steps {
-			c.turn(i)
-			t := i
-			if backward {
-				t = steps - 1 - i
-			}
-			xt := c.reshape(c.slice(projected, 0, t, t+1), batch, gates*hidden)
-			nh, ns := step(k, xt, h, s)
-			outs[t] = nh
-			if limit != nil {
-				mask := make([]bool, batch)
-				for b := range mask {
-					mask[b] = t < limit[b]
-				}
-				m := knownValue(tensor.Of(mask, batch, 1))
-				outs[t] = c.where(m, nh, c.scalarOf(x.spec.DType, 0))
-				nh = c.where(m, nh, h)
-				if ns != nil {
-					ns = c.where(m, ns, s)
-				}
-			}
-			h, s = nh, ns
-		}
-		y := zeros
-		if steps > 0 {
-			y = c.stack(outs, 0, ValueInfo{})
-		} else {
-			y = c.broadcast(c.scalarOf(x.spec.DType, 0), 0, batch, hidden)
-		}
-		ys, hs = append(ys, y), append(hs, h)
-		if gates == 4 {
-			ss = append(ss, s)
-		}
+	for d := range l.dirs {
+		y, h, s := l.run(d, l.cell(d), step)
+		ys, hs, ss = append(ys, y), append(hs, h), append(ss, s)
 	}
 	y, h := c.stack(ys, 1, ValueInfo{}), c.stack(hs, 0, ValueInfo{})
-	if batchFirst {
+	if l.batchFirst {
 		y, h = c.permute(y, 2, 0, 1, 3), c.permute(h, 1, 0, 2)
 	}
 	out := []*value{y, h}
 	if gates == 4 {
 		s := c.stack(ss, 0, ValueInfo{})
-		if batchFirst {
+		if l.batchFirst {
 			s = c.permute(s, 1, 0, 2)
 		}
 		out = append(out, s)
 	}
 	c.out(out...)
+}
+
+// readRecurrence reads inputs and attributes and checks that they fit each other.
+func readRecurrence(c *call, gates int) *recurrence {
+	l := &recurrence{c: c, gates: gates, x: c.in(0), w: c.in(1), r: c.in(2), bias: c.opt(3), h0: c.opt(5), batchFirst: c.attrInt("layout", 0) == 1}
+	lens := c.opt(4)
+	if gates == 4 {
+		l.s0, l.peep = c.opt(6), c.opt(7)
+	}
+	if l.x.spec.Rank != 3 || l.w.spec.Rank != 3 || l.r.spec.Rank != 3 {
+		c.fail("X %v, W %v, R %v: three dimensions are right", l.x, l.w, l.r)
+	}
+	if l.batchFirst {
+		l.x = c.permute(l.x, 1, 0, 2)
+		for _, v := range []**value{&l.h0, &l.s0} {
+			if *v != nil {
+				*v = c.permute(*v, 1, 0, 2)
+			}
+		}
+	}
+	l.steps, l.batch, l.in = l.x.spec.Dims[0], l.x.spec.Dims[1], l.x.spec.Dims[2]
+	l.hidden = l.r.spec.Dims[2]
+	direction := c.attrString("direction", "forward")
+	l.reverse = direction == "reverse"
+	l.dirs = 1
+	if direction == "bidirectional" {
+		l.dirs = 2
+	}
+	f32 := func(dims ...int) tensor.Spec { return tensor.MakeSpec(l.x.spec.DType, dims...) }
+	state := f32(l.dirs, l.batch, l.hidden)
+	if hs := c.attrInt("hidden_size", l.hidden); hs != l.hidden || l.w.spec != f32(l.dirs, gates*l.hidden, l.in) || l.r.spec != f32(l.dirs, gates*l.hidden, l.hidden) ||
+		l.bias != nil && l.bias.spec != f32(l.dirs, 2*gates*l.hidden) || l.h0 != nil && l.h0.spec != state || l.s0 != nil && l.s0.spec != state {
+		c.fail("X %v, W %v, R %v, B %v, hidden size %d do not fit each other", l.x, l.w, l.r, l.bias, hs)
+	}
+	if lens != nil {
+		l.limit = c.ints(lens)
+		if len(l.limit) != l.batch {
+			c.fail("%d lengths for a batch of %d", len(l.limit), l.batch)
+		}
+	}
+	l.acts, _ = c.attrStrings("activations")
+	l.alphas, _ = c.attrFloats("activation_alpha")
+	l.betas, _ = c.attrFloats("activation_beta")
+	defaults := map[int][]string{1: {"Tanh"}, 3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates]
+	if len(l.acts) == 0 {
+		l.acts = slices.Repeat(defaults, l.dirs)
+	}
+	if len(l.acts) != l.dirs*len(defaults) {
+		c.fail("%d activations, %d are right", len(l.acts), l.dirs*len(defaults))
+	}
+	return l
+}
+
+// of returns the part of an input that belongs to direction d.
+func (l *recurrence) of(d int, v *value) *value {
+	return l.c.reshape(l.c.slice(v, 0, d, d+1), v.spec.Shape()[1:]...)
+}
+
+// cell makes the cell of direction d; directions are taken in order, because activations take their numbers off one list.
+func (l *recurrence) cell(d int) *cell {
+	c := l.c
+	k := &cell{c: c, hidden: l.hidden, r: l.of(d, l.r), linear: c.attrBool("linear_before_reset", false), couple: c.attrBool("input_forget", false),
+		clip: c.attrFloat("clip", 0)}
+	each := len(l.acts) / l.dirs
+	for _, name := range l.acts[d*each : (d+1)*each] {
+		k.acts = append(k.acts, c.rnnActivation(name, &l.alphas, &l.betas))
+	}
+	if l.bias != nil {
+		b := l.of(d, l.bias)
+		k.wb, k.rb = c.slice(b, 0, 0, l.gates*l.hidden), c.slice(b, 0, l.gates*l.hidden, 2*l.gates*l.hidden)
+	}
+	if l.peep != nil {
+		p := l.of(d, l.peep)
+		for i := range 3 {
+			k.peep = append(k.peep, c.slice(p, 0, i*l.hidden, (i+1)*l.hidden))
+		}
+	}
+	return k
+}
+
+// project multiplies the inputs of all steps by the weights of direction d in one product: [steps, batch, gates x hidden].
+func (l *recurrence) project(d int, k *cell) *value {
+	c := l.c
+	p := c.emit(matmul.Op{TransB: true, Out: narrowOut(l.x.spec.DType)}, c.reshape(l.x, l.steps*l.batch, l.in), l.of(d, l.w))
+	if k.wb != nil {
+		p = c.binary(elementwise.Add, p, k.wb)
+	}
+	return c.reshape(p, l.steps, l.batch, l.gates*l.hidden)
+}
+
+// run takes the steps of direction d and returns the hidden states of all [steps, batch, hidden], and the states after the last.
+func (l *recurrence) run(d int, k *cell, step stepFunc) (y, h, s *value) {
+	c := l.c
+	projected := l.project(d, k)
+	zero := func() *value { return c.scalarOf(l.x.spec.DType, 0) }
+	h = c.broadcast(zero(), l.batch, l.hidden)
+	s = h
+	if l.h0 != nil {
+		h = l.of(d, l.h0)
+	}
+	if l.s0 != nil {
+		s = l.of(d, l.s0)
+	}
+	outs := make([]*value, l.steps)
+	for i := range l.steps {
+		c.turn(i)
+		t := i
+		if l.reverse || d == 1 {
+			t = l.steps - 1 - i
+		}
+		xt := c.reshape(c.slice(projected, 0, t, t+1), l.batch, l.gates*l.hidden)
+		nh, ns := step(k, xt, h, s)
+		outs[t] = nh
+		if l.limit != nil {
+			mask := make([]bool, l.batch)
+			for b := range mask {
+				mask[b] = t < l.limit[b]
+			}
+			m := knownValue(tensor.Of(mask, l.batch, 1))
+			outs[t] = c.where(m, nh, zero())
+			nh = c.where(m, nh, h)
+			if ns != nil {
+				ns = c.where(m, ns, s)
+			}
+		}
+		h, s = nh, ns
+	}
+	if l.steps == 0 {
+		return c.broadcast(zero(), 0, l.batch, l.hidden), h, s
+	}
+	return c.stack(outs, 0, ValueInfo{}), h, s
 }
 
 func narrowOut(d tensor.DType) tensor.DType {
