@@ -128,7 +128,7 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			if err := keep.load(ctx, c.chat.Session); err != nil {
 				return err
 			}
-			err = c.talk(ctx, cli.NewLineReader(cmd.InOrStdin(), c.out, ">>> "))
+			err = c.talk(ctx, cli.NewLineReader(cmd.InOrStdin(), c.out, ">>> ", c.m.mostText()))
 			err = errors.Join(err, keep.save(c.chat.Session))
 			report, err2 := c.m.report(c.notes)
 			if line := offloaded(report, "tessera inspect"); err2 == nil && line != "" {
@@ -173,7 +173,8 @@ func (c *conversation) talk(ctx context.Context, in *cli.LineReader) error {
 		}
 	}()
 	defer in.Restore()
-	question := ""
+	var question strings.Builder
+	most := c.m.mostText()
 	refused := 0 // commands of a pipe or file
 	end := func() error {
 		if refused > 0 {
@@ -204,13 +205,17 @@ func (c *conversation) talk(ctx context.Context, in *cli.LineReader) error {
 			}
 			return t.err
 		}
-		if rest, more := strings.CutSuffix(t.line, `\`); more {
-			question += rest + "\n"
+		rest, more := strings.CutSuffix(t.line, `\`)
+		question.WriteString(rest)
+		if more {
+			if question.Len() >= most {
+				return &cli.LengthError{Most: most}
+			}
+			question.WriteByte('\n')
 			continue
 		}
-		question += t.line
-		asked := strings.TrimSpace(question)
-		question = ""
+		asked := strings.TrimSpace(question.String())
+		question.Reset()
 		if asked == "" {
 			continue
 		}

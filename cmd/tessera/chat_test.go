@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,7 +133,7 @@ func TestChatInterrupt(t *testing.T) {
 	var notes bytes.Buffer
 	c := &conversation{m: m, chat: talk, out: out, notes: &notes, interrupts: signals, file: filepath.Join(t.TempDir(), "talk.json")}
 	c.options = llm.GenerateOptions{MaxTokens: 10000, Overflow: llm.Shift, Stats: &llm.Stats{}} // it would last
-	require.NoError(t, c.talk(context.Background(), cli.NewLineReader(strings.NewReader("Tell me all.\n"), out, "")))
+	require.NoError(t, c.talk(context.Background(), cli.NewLineReader(strings.NewReader("Tell me all.\n"), out, "", 100)))
 	require.Contains(t, notes.String(), "(stopped)")
 	require.Equal(t, "interrupted", c.options.Stats.Reason)
 	require.Len(t, talk.Messages, 2)
@@ -151,7 +152,7 @@ func TestChatInterrupt(t *testing.T) {
 	end()
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
-	require.ErrorIs(t, c.talk(ended, cli.NewLineReader(read, out, "")), context.Canceled)
+	require.ErrorIs(t, c.talk(ended, cli.NewLineReader(read, out, "", 100)), context.Canceled)
 	require.NoError(t, write.Close())
 }
 
@@ -199,4 +200,35 @@ func TestChatRefusedCommands(t *testing.T) {
 	out, _, err := typed(t, "Hello?\n/retry\n", "chat", "--json", "-n", "2")
 	require.NoError(t, err)
 	require.Equal(t, 2, strings.Count(out, "\n"), out)
+}
+
+// endless is a text that does not end: a piece again and again.
+type endless struct{ piece, left string }
+
+func (e *endless) Read(b []byte) (int, error) {
+	if e.left == "" {
+		e.left = e.piece
+	}
+	n := copy(b, e.left)
+	e.left = e.left[n:]
+	return n, nil
+}
+
+// Standard input may have no end: a text from it ends in an error when it is longer than the context can hold.
+func TestTextsWithoutEnd(t *testing.T) {
+	for _, args := range [][]string{{"generate", "-p", "-"}, {"chat"}, {"embed", "-"}} {
+		for _, piece := range []string{strings.Repeat("x", 1000), strings.Repeat("y", 1000) + "\\\n"} {
+			if args[0] == "embed" && strings.HasSuffix(piece, "\n") {
+				continue // each of the lines is a text
+			}
+			root := newRoot()
+			root.SetArgs(args)
+			root.SetIn(&endless{piece: piece})
+			root.SetOut(io.Discard)
+			root.SetErr(io.Discard)
+			err := root.ExecuteContext(context.Background())
+			require.ErrorContains(t, err, "standard input: a text of more than 1048576 bytes", "%v", args)
+			require.Equal(t, 1, cli.ExitCode(err))
+		}
+	}
 }

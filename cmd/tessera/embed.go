@@ -48,7 +48,7 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 			if text, ok := behindCache(cmd.Context()); ok && f.packed == besideModel {
 				return cli.Usagef("--cache %q: a file is written behind an equals sign, --cache=FILE; --cache alone stands behind the texts", text)
 			}
-			embed, report, closeModel, err := openEmbedder(&f, o)
+			embed, most, report, closeModel, err := openEmbedder(&f, o)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 					}
 					continue
 				}
-				in := cli.NewLineReader(cmd.InOrStdin(), nil, "")
+				in := cli.NewLineReader(cmd.InOrStdin(), nil, "", most)
 				for {
 					line, err := in.Read()
 					if err != nil {
@@ -121,36 +121,36 @@ func behindCache(ctx context.Context) (string, bool) {
 }
 
 // openEmbedder opens the model that the flags name: a language model or encoder, or a folder of the Universal Sentence Encoder.
-// report writes the profile and the trace that were asked for.
-func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, string) ([]float32, []int32, error), report func(io.Writer) error, closeModel func(), err error) {
+// most bounds a text that may have no end; report writes the profile and the trace that were asked for.
+func openEmbedder(f *llmFlags, o llm.EmbedOptions) (embed func(context.Context, string) ([]float32, []int32, error), most int, report func(io.Writer) error, closeModel func(), err error) {
 	if info, err := os.Stat(f.Model); f.Model != "" && err == nil && info.IsDir() && !exists(filepath.Join(f.Model, "config.json")) && exists(filepath.Join(f.Model, "vocab.json")) {
 		for _, flag := range []string{"pooling", "profile", "trace", "strict", "max-memory", "disable-pass", "context", "cache", "cache-type"} {
 			if f.cmd.Flags().Changed(flag) {
-				return nil, nil, nil, cli.Usagef("--%s has no meaning for the Universal Sentence Encoder", flag)
+				return nil, 0, nil, nil, cli.Usagef("--%s has no meaning for the Universal Sentence Encoder", flag)
 			}
 		}
 		g, closeAll, err := f.Open()
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, 0, nil, nil, err
 		}
 		m, err := use.Open(f.Model, g.Backends...)
 		if err != nil {
 			closeAll()
-			return nil, nil, nil, err
+			return nil, 0, nil, nil, err
 		}
 		// Its vectors have the length 1 as they are.
-		return m.Embed, func(io.Writer) error { return nil }, func() { _ = m.Close(); closeAll() }, nil
+		return m.Embed, leastText, func(io.Writer) error { return nil }, func() { _ = m.Close(); closeAll() }, nil
 	}
 	m, err := f.open()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, 0, nil, nil, err
 	}
 	if m.Config.Causal && (f.Profile || f.Trace != "") { // each text has a session of its own
 		m.close()
-		return nil, nil, nil, cli.Usagef("--profile and --trace: embed has them for BERT-style encoders only")
+		return nil, 0, nil, nil, cli.Usagef("--profile and --trace: embed has them for BERT-style encoders only")
 	}
 	embed = func(ctx context.Context, text string) ([]float32, []int32, error) { return m.Embed(ctx, text, o) }
-	return embed, func(w io.Writer) error { _, err := m.report(w); return err }, m.close, nil
+	return embed, m.mostText(), func(w io.Writer) error { _, err := m.report(w); return err }, m.close, nil
 }
 
 func exists(path string) bool {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -139,13 +138,6 @@ func generateCommand() *cobra.Command {
 			if err := keep.check(); err != nil {
 				return err
 			}
-			if prompt == "-" {
-				text, err := io.ReadAll(cmd.InOrStdin())
-				if err != nil {
-					return err
-				}
-				prompt = strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
-			}
 			m, err := f.open()
 			if err != nil {
 				return err
@@ -156,6 +148,13 @@ func generateCommand() *cobra.Command {
 			}
 			if err := draft.open(&f, m, &o); err != nil {
 				return err
+			}
+			if prompt == "-" {
+				text, err := cli.ReadText(cmd.InOrStdin(), m.mostText())
+				if err != nil {
+					return err
+				}
+				prompt = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 			}
 			tokens, ids := m.Generate(cmd.Context(), prompt, o), m.PromptIDs(prompt, o)
 			cached, reading := 0, time.Duration(0)

@@ -132,6 +132,18 @@ func (f *llmFlags) load(path string, o llm.Options) (m *llm.Model, err error) {
 	return m, nil
 }
 
+// leastText is how long a text may always be: what the bytes become, the model decides, and white space and words that it does not know may become little.
+const leastText = 1 << 20
+
+// mostText returns how many bytes of a text are read at most: as many as the context holds if each of its tokens is the longest.
+func (m *languageModel) mostText() int {
+	longest := 1
+	for id := range m.Tokenizer.Size() {
+		longest = max(longest, len(m.Tokenizer.Text(int32(id))))
+	}
+	return int(max(leastText, min(int64(longest)*int64(m.Context()), 1<<30)))
+}
+
 // report returns what ran where, and writes the profile and the trace that were asked for.
 func (m *languageModel) report(stderr io.Writer) (graph.Report, error) {
 	exe, err := m.Executable()

@@ -161,3 +161,61 @@ func TestSignals(t *testing.T) {
 		require.Equal(t, s, exit.Sys().(syscall.WaitStatus).Signal())
 	}
 }
+
+// Ctrl-Z stops the program, and the terminal is as it was before; however it was stopped, when it goes on it takes the terminal again and shows the line
+// that was being typed.
+func TestStopsAndGoesOn(t *testing.T) {
+	if os.Getenv("STOPS_CHILD") != "" {
+		os.Args = []string{"tessera", "chat"}
+		main()
+	}
+	screen, tty := newTerminal(t)
+	modes := func() unix.Termios {
+		m, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		return *m
+	}
+	before := modes()
+	child := rerun.Self("-test.run", "^TestStopsAndGoesOn$")
+	child.Env = append(os.Environ(), "STOPS_CHILD=1")
+	child.Stdin, child.Stdout, child.Stderr = tty, tty, tty
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a job of its own, as a shell makes them
+	require.NoError(t, child.Start())
+	defer func() { _ = child.Process.Kill() }()
+	screen.until(t, ">>> ", 1)
+	during := modes()
+	require.NotEqual(t, before, during)
+	_, err := screen.WriteString("/hist")
+	require.NoError(t, err)
+	screen.until(t, "/hist", 1)
+	for i, stop := range []func() error{
+		func() error { _, err := screen.WriteString("\x1a"); return err },
+		func() error { return child.Process.Signal(unix.SIGTSTP) },
+		func() error { return child.Process.Signal(unix.SIGSTOP) },
+	} {
+		require.NoError(t, stop())
+		var status unix.WaitStatus
+		require.Eventually(t, func() bool {
+			pid, err := unix.Wait4(child.Process.Pid, &status, unix.WUNTRACED|unix.WNOHANG, nil)
+			return err == nil && pid != 0
+		}, time.Minute, time.Millisecond)
+		require.True(t, status.Stopped())
+		if i == 0 {
+			require.Equal(t, before, modes())
+		} else { // a shell sets its own modes
+			require.NoError(t, unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, &before))
+		}
+		shown := strings.Count(screen.text(), "/hist")
+		require.NoError(t, child.Process.Signal(unix.SIGCONT))
+		require.Eventually(t, func() bool { return modes() == during }, time.Minute, time.Millisecond)
+		screen.until(t, "/hist", shown+1)
+	}
+	_, err = screen.WriteString("ory\r")
+	require.NoError(t, err)
+	screen.until(t, ">>> ", 2)
+	_, err = screen.WriteString("/exit\r")
+	require.NoError(t, err)
+	require.NoError(t, child.Wait(), "%s", screen.text())
+	require.Equal(t, before, modes())
+	require.NotContains(t, screen.text(), "unknown command")
+}
