@@ -19,3 +19,10 @@ type ByteStep struct {
 	Zero   int32
 	Signed bool
 }
+
+// ByteQuantizer is a Ranged op that turns f32 into quantized bytes, so that a backend may compute it in another way, with the same bits: a number x
+// becomes what a sum x does by a ByteSum whose limits are those of bytes.
+type ByteQuantizer interface {
+	Ranged
+	ByteStep() ByteStep
+}

@@ -397,6 +397,9 @@ func poolKernelFor(b *Backend, op conv.Pool, c ops.Call) kernel {
 		taps *= op.Kernel[i]
 	}
 	d := engineDims(op.Layout, op.Window, x, c.Out[0], op.Kernel[:])
+	if k := maxBytesKernelFor(b, op, d, x); k != nil {
+		return k
+	}
 	s := engine.PoolSpec{N: x.Dims[0], C: op.Layout.Channels(x), Depth: d[0],
 		H: d[1].In, OH: d[1].Out, KH: d[1].Kernel, SH: d[1].Stride, DH: d[1].Dilation, Top: d[1].Before, Bottom: d[1].After,
 		W: d[2].In, OW: d[2].Out, KW: d[2].Kernel, SW: d[2].Stride, DW: d[2].Dilation, Left: d[2].Before, Right: d[2].After,

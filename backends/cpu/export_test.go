@@ -82,6 +82,9 @@ func Held(p backends.Program) int {
 		case *poolKernel:
 			bytes(&k.x.scratch, &k.y.scratch)
 			n += k.pool.Held()
+		case *maxBytesKernel:
+			bytes(&k.x.scratch, &k.y.scratch)
+			n += sizes(k.rows)
 		case *rowsKernel:
 			n += sizes(k.loaded[:])
 		case *ropeKernel:

@@ -84,6 +84,8 @@ func (b *Backend) choose(c ops.Call) kernel {
 		return padKernelFor(op, c)
 	case ops.ByteAdder:
 		return b.addBytesKernel(op)
+	case ops.ByteQuantizer:
+		return b.quantizeKernel(op)
 	case matmul.Op:
 		spec, _ := op.Problem(c.In, c.Out[0])
 		if _, err := form(spec, len(c.Const) > 1 && c.Const[1]); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/backends"
+	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/conv"
@@ -174,10 +175,12 @@ func TestConvKernels(t *testing.T) {
 		}
 		for _, d := range []tensor.DType{tensor.U8, tensor.I8} { // exact, also where a window has padding alone
 			for spatial := 1; spatial <= conv.MaxSpatial; spatial++ {
-				for _, channels := range []int{1, 5, 64} {
+				for _, channels := range []int{1, 5, 31, 32, 64, 77} {
 					x := randomTensor(rng, d, layout.Dims(2, channels, []int{7, 6, 5}[:spatial])...)
 					for _, before := range []int{0, 1, 3} {
 						op := conv.Pool{Layout: layout, Kernel: [3]int{3, 2, 2}, Ceil: true, Window: conv.Window{Stride: [3]int{2, 2, 1}, Before: [3]int{before, 0, 1}}}
+						againstReference(t, op, 0, 9, x)
+						op.Dilation = [3]int{2, 3, 1}
 						againstReference(t, op, 0, 9, x)
 					}
 				}
@@ -212,6 +215,21 @@ func TestKernelsOfAllRanks(t *testing.T) {
 				}
 				require.NotNil(t, k, "%T %v %d", op, d, spatial)
 			}
+		}
+	}
+}
+
+// Maxima of bytes are those of bytes where pixels fill vectors and there are kernels, and go by way of floats elsewhere.
+func TestMaximaOfBytes(t *testing.T) {
+	b := &Backend{isa: cpuinfo.Get().ISA, vec: vec.For(cpuinfo.Get().ISA)}
+	for _, d := range []tensor.DType{tensor.U8, tensor.I8} {
+		for _, channels := range []int{fewestMaxima - 1, fewestMaxima} {
+			op := conv.Pool{Kernel: [3]int{3, 3}}
+			in := []tensor.Spec{tensor.MakeSpec(d, 1, channels, 9, 9)}
+			out, err := op.Infer(in)
+			require.NoError(t, err)
+			_, bytes := poolKernelFor(b, op, ops.Call{Op: op, In: in, Out: out}).(*maxBytesKernel)
+			require.Equal(t, channels == fewestMaxima && b.vec.MaxU8 != nil, bytes)
 		}
 	}
 }

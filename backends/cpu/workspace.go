@@ -384,3 +384,8 @@ func (k *poolKernel) workspace(_ *env, part *ops.Part, n *ops.Node, loose func(i
 	half := x.DType != tensor.F32
 	return workspace{own: bytes + k.pool.WorkspaceBytes(half, half)}, nil
 }
+
+func (k *maxBytesKernel) workspace(_ *env, part *ops.Part, n *ops.Node, loose func(int) bool) (workspace, error) {
+	bytes := imageBytes(k.layout, part.Values[n.In[0]].Spec, loose(n.In[0])) + imageBytes(k.layout, part.Values[k.out].Spec, loose(k.out))
+	return workspace{own: bytes + len(k.rows)*k.rowBytes()}, nil
+}

@@ -99,6 +99,9 @@ func whole(op ops.Ranged, out, in []tensor.Tensor) error {
 // toBytes quantizes f32.
 type toBytes struct{ Y step }
 
+// ByteStep is what the bytes stand for.
+func (o toBytes) ByteStep() ops.ByteStep { return o.Y.bytes() }
+
 func (toBytes) Name() string { return "quantize_linear" }
 func (o toBytes) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 	return sameShape(o.Name(), o.Y.Type, in, tensor.F32)

@@ -59,8 +59,12 @@ type Funcs struct {
 
 	// AddBytes sets dst to the sums of quantized bytes, with the bits that ByteSum says.
 	AddBytes func(dst, a, b []byte, s *ByteSum)
-	// ByteSums says that AddBytes is faster than a table of all sums.
+	// Quantize sets dst to bytes of numbers, as those of sums that have been added.
+	Quantize func(dst []byte, x []float32, s *ByteSum)
+	// ByteSums says that AddBytes is faster than a table of all sums, and Quantize than one number after the other.
 	ByteSums bool
+	// MaxU8 and MaxS8 set dst to the greater of two bytes each, unsigned or signed. dst may be a. Sets without them have nil.
+	MaxU8, MaxS8 func(dst, a, b []byte)
 	// multiplyBytes, where there is one, is AddBytes with products in place of divisions.
 	multiplyBytes func(dst, a, b []byte, p *byteProduct)
 }
@@ -140,13 +144,25 @@ func addBytesGo(dst, a, b []byte, s *ByteSum) {
 		return float32(float32(n-zero) * scale)
 	}
 	for i := range dst {
-		x := float64((value(a[i], s.SignedA, s.ZeroA, s.ScaleA) + value(b[i], s.SignedB, s.ZeroB, s.ScaleB)) / s.ScaleY)
-		const far = 1 << 20
-		if !(x < far) {
-			x = far
-		}
-		n := int32(math.RoundToEven(max(x, -far))) + s.ZeroY
-		dst[i] = byte(min(max(n, s.Lo), s.Hi))
+		dst[i] = s.quantize(value(a[i], s.SignedA, s.ZeroA, s.ScaleA) + value(b[i], s.SignedB, s.ZeroB, s.ScaleB))
+	}
+}
+
+// quantize returns the byte of a sum.
+func (s *ByteSum) quantize(sum float32) byte {
+	x := float64(sum / s.ScaleY)
+	const far = 1 << 20
+	if !(x < far) {
+		x = far
+	}
+	n := int32(math.RoundToEven(max(x, -far))) + s.ZeroY
+	return byte(min(max(n, s.Lo), s.Hi))
+}
+
+// quantizeGo is the definition of Quantize, and what kernels leave.
+func quantizeGo(dst []byte, x []float32, s *ByteSum) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = s.quantize(v)
 	}
 }
 
@@ -175,7 +191,7 @@ var portable = Funcs{
 	DotsF16: dotsHalfGo(tensor.F16ToF32), DotsBF16: dotsHalfGo(tensor.BF16ToF32),
 	WeighF16: weighHalfGo(tensor.F16ToF32), WeighBF16: weighHalfGo(tensor.BF16ToF32),
 	FromF16: tensor.F16sToF32, FromBF16: tensor.BF16sToF32, ToF16: tensor.F32sToF16, ToBF16: tensor.F32sToBF16,
-	FromQ8_0: fromQ8_0Go, ToQ8_0: toQ8_0Go, AddBytes: addBytesGo,
+	FromQ8_0: fromQ8_0Go, ToQ8_0: toQ8_0Go, AddBytes: addBytesGo, Quantize: quantizeGo,
 }
 
 func fromQ8_0Go(dst []float32, src []byte) {

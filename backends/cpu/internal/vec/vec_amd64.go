@@ -103,7 +103,8 @@ var setAVX512 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX512(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
-	AddBytes: addBytesAVX2, ByteSums: true, multiplyBytes: multiplyWhole,
+	AddBytes: addBytesAVX2, Quantize: quantizeWhole, ByteSums: true, multiplyBytes: multiplyWhole,
+	MaxU8: maxBytes[uint8](maxBytesUAVX2), MaxS8: maxBytes[int8](maxBytesSAVX2),
 	ToQ8_0: func(dst []byte, src []float32) int {
 		n := len(src) / 32
 		return toQ8_0AVX512(unsafe.SliceData(dst[:34*n]), ptr(src), n)
@@ -196,7 +197,8 @@ var setAVX2 = Funcs{
 		n := len(dst) / 32
 		fromQ8_0AVX2(ptr(dst), unsafe.SliceData(src[:34*n]), n)
 	},
-	AddBytes: addBytesAVX2, ByteSums: true, multiplyBytes: multiplyWhole,
+	AddBytes: addBytesAVX2, Quantize: quantizeWhole, ByteSums: true, multiplyBytes: multiplyWhole,
+	MaxU8: maxBytes[uint8](maxBytesUAVX2), MaxS8: maxBytes[int8](maxBytesSAVX2),
 	ToQ8_0: func(dst []byte, src []float32) int {
 		n := len(src) / 32
 		return toQ8_0AVX2(unsafe.SliceData(dst[:34*n]), ptr(src), n)
@@ -227,4 +229,30 @@ func addBytesAVX2(dst, a, b []byte, s *ByteSum) {
 // multiplyWhole adds whole blocks of 32 bytes.
 func multiplyWhole(dst, a, b []byte, p *byteProduct) {
 	multiplyBytesAVX2(unsafe.SliceData(dst), unsafe.SliceData(a[:len(dst)]), unsafe.SliceData(b[:len(dst)]), len(dst), p)
+}
+
+// maxBytes gives a kernel of whole blocks its tail: the last block once more, which changes no maximum, or bytes of type T one by one where there is none.
+func maxBytes[T uint8 | int8](kernel func(dst, a, b *byte, n int)) func(dst, a, b []byte) {
+	return func(dst, a, b []byte) {
+		n := len(dst)
+		a, b = a[:n], b[:n]
+		if n < 32 {
+			for i := range dst {
+				dst[i] = byte(max(T(a[i]), T(b[i])))
+			}
+			return
+		}
+		kernel(unsafe.SliceData(dst), unsafe.SliceData(a), unsafe.SliceData(b), n&^31)
+		if n&31 > 0 {
+			kernel(unsafe.SliceData(dst[n-32:]), unsafe.SliceData(a[n-32:]), unsafe.SliceData(b[n-32:]), 32)
+		}
+	}
+}
+
+// quantizeWhole runs whole blocks by the kernel.
+func quantizeWhole(dst []byte, x []float32, s *ByteSum) {
+	x = x[:len(dst)]
+	n := len(dst) &^ 31
+	quantizeAVX2(unsafe.SliceData(dst), ptr(x), n, s)
+	quantizeGo(dst[n:], x[n:], s)
 }

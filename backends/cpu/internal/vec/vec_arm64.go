@@ -80,7 +80,7 @@ var setNEON = Funcs{
 	ToF16:    narrow(toF16NEON, tensor.F32sToF16),
 	ToBF16:   narrow(toBF16NEON, tensor.F32sToBF16),
 	ToQ8_0:   toQ8_0Go,
-	AddBytes: addBytesGo,
+	AddBytes: addBytesGo, Quantize: quantizeGo,
 	FromQ8_0: func(dst []float32, src []byte) {
 		if n := len(dst) / 32; n > 0 {
 			fromQ8_0NEON(ptr(dst), unsafe.SliceData(src[:34*n]), n)

@@ -144,6 +144,21 @@ func addBytesSSAVX2(dst, a, b *byte, n int, s *ByteSum)
 //go:noescape
 func multiplyBytesAVX2(dst, a, b *byte, n int, p *byteProduct)
 
+// maxBytesUAVX2 sets n bytes to the greater of two each, a multiple of 32.
+//
+//go:noescape
+func maxBytesUAVX2(dst, a, b *byte, n int)
+
+// maxBytesSAVX2 sets n bytes to the greater of two each, a multiple of 32.
+//
+//go:noescape
+func maxBytesSAVX2(dst, a, b *byte, n int)
+
+// quantizeAVX2 quantizes n numbers, a multiple of 32, as the results of a sum.
+//
+//go:noescape
+func quantizeAVX2(dst *byte, x *float32, n int, s *ByteSum)
+
 // dotsAVX2 sets dst[j] to the product of q with row j of k, for n rows of d float32 elements, stride bytes apart.
 //
 //go:noescape

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -327,11 +328,16 @@ func TestScoresOfHalves(t *testing.T) {
 	})
 }
 
-// TestSetsAreWhole: no set lacks a function.
+// TestSetsAreWhole: no set lacks a function, but those that may be nil.
 func TestSetsAreWhole(t *testing.T) {
 	each(t, func(t *testing.T, v *Funcs) {
 		set := reflect.ValueOf(v).Elem()
 		for i := range set.NumField() {
+			switch set.Type().Field(i).Name {
+			case "MaxU8", "MaxS8", "multiplyBytes":
+				require.Equal(t, v.ByteSums, !set.Field(i).IsNil())
+				continue
+			}
 			require.False(t, set.Field(i).Kind() == reflect.Func && set.Field(i).IsNil(), "%s", set.Type().Field(i).Name)
 		}
 	})
@@ -561,6 +567,79 @@ func TestAddBytesAtGuards(t *testing.T) {
 				require.Equal(t, want, append([]byte{}, dst...))
 			}
 			v.Prepare(s)
+		}
+	})
+}
+
+// Numbers become the bytes of their definition: ties, ends, no numbers, and lengths around whole blocks at the end of a page.
+func TestQuantize(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		const most = 200
+		dst, release, err := mem.Guarded(most)
+		require.NoError(t, err)
+		defer release()
+		numbers, release2, err := mem.Guarded(4 * most)
+		require.NoError(t, err)
+		defer release2()
+		x := unsafe.Slice((*float32)(unsafe.Pointer(&numbers[0])), most)
+		r := rand.New(rand.NewPCG(2, 5))
+		odd := []float32{0, float32(math.Copysign(0, -1)), 0.5, -0.5, 1.5, 2.5, -2.5, 1e-45, 1e9, -1e9, 3e38, -3e38, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+		for _, s := range []ByteSum{{ScaleY: 1, Hi: 255}, {ScaleY: 1, ZeroY: 114, Hi: 255}, {ScaleY: 0.02, ZeroY: 114, Hi: 255}, {ScaleY: 0.1, ZeroY: -128, Lo: -128, Hi: 127},
+			{ScaleY: 1.0 / 3, ZeroY: 127, Lo: -128, Hi: 127}, {ScaleY: 0.05, ZeroY: 3, Lo: 3, Hi: 255}, {Hi: 255}, {ScaleY: 1e-40, Lo: -128, Hi: 127}} {
+			for n := range most + 1 {
+				for i := range x {
+					if x[i] = float32(r.NormFloat64()*100) * s.ScaleY; r.IntN(4) == 0 {
+						x[i] = odd[r.IntN(len(odd))]
+					}
+				}
+				want := make([]byte, n)
+				quantizeGo(want, x[most-n:], &s)
+				before := slices.Clone(dst[:most-n])
+				v.Quantize(dst[most-n:], x[most-n:], &s)
+				require.Equal(t, want, slices.Clone(dst[most-n:]), "%+v", s)
+				require.Equal(t, before, slices.Clone(dst[:most-n]))
+			}
+		}
+	})
+}
+
+// The greater of two bytes, of all lengths around whole blocks, at the end of a page, in place or not.
+func TestMaxBytes(t *testing.T) {
+	each(t, func(t *testing.T, v *Funcs) {
+		if v.MaxU8 == nil {
+			require.Nil(t, v.MaxS8)
+			return
+		}
+		const most = 300
+		var ends [3][]byte
+		for i := range ends {
+			data, release, err := mem.Guarded(most)
+			require.NoError(t, err)
+			defer release()
+			ends[i] = data
+		}
+		r := rand.New(rand.NewPCG(1, 5))
+		for n := range most + 1 {
+			for _, signed := range []bool{false, true} {
+				dst, a, b := ends[0][most-n:], ends[1][most-n:], ends[2][most-n:]
+				want := make([]byte, n)
+				for i := range want {
+					dst[i], a[i], b[i] = 0, byte(r.Uint32()), byte(r.Uint32())
+					if want[i] = max(a[i], b[i]); signed {
+						want[i] = byte(max(int8(a[i]), int8(b[i])))
+					}
+				}
+				f := v.MaxU8
+				if signed {
+					f = v.MaxS8
+				}
+				before := slices.Clone(ends[0][:most-n])
+				f(dst, a, b)
+				require.Equal(t, want, slices.Clone(dst))
+				f(a, a, b)
+				require.Equal(t, want, slices.Clone(a))
+				require.Equal(t, before, slices.Clone(ends[0][:most-n]))
+			}
 		}
 	})
 }

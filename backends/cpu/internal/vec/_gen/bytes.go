@@ -98,12 +98,7 @@ func (g *gen) byteSum(a, b string) {
 	for i, off := range []int{bZeroA, bScaleA, bZeroB, bScaleB, bScaleY} {
 		g.p("VBROADCASTSS %d(BX), Y%d", off, 15-i)
 	}
-	g.p("VBROADCASTSS %s, Y10", g.c("Far", 1<<20)) // beyond every byte; NaN becomes it, too
-	for i, off := range []int{bZeroY, bLo, bHi} {
-		g.p("VPBROADCASTW %d(BX), Y%d", off, 9-i)
-	}
-	g.p("VPCMPEQW Y6, Y6, Y6")
-	g.p("VPSRLW $8, Y6, Y6")
+	g.limits()
 	g.labels++
 	l := g.labels
 	g.p("TESTQ CX, CX")
@@ -119,6 +114,65 @@ func (g *gen) byteSum(a, b string) {
 		g.p("VMULPS Y14, Y%d, Y%d", i, i)
 		g.p("VMULPS Y12, Y4, Y4")
 		g.p("VADDPS Y4, Y%d, Y%d", i, i)
+	}
+	g.quantize()
+	for _, r := range []string{"DI", "SI", "DX"} {
+		g.p("ADDQ $32, %s", r)
+	}
+	g.p("SUBQ $32, CX")
+	g.p("JNZ each%d", l)
+	g.label("end%d", l)
+	g.done()
+}
+
+// byteMaxima emits the greater of two bytes each, for unsigned and signed ones, 64 bytes at a time, then 32.
+func (g *gen) byteMaxima() {
+	for _, t := range []string{"U", "S"} {
+		g.text("maxBytes"+t, "sets n bytes to the greater of two each, a multiple of 32.", "(dst, a, b *byte, n int)", "p dst", "p a", "p b", "n n")
+		g.labels++
+		l := g.labels
+		vectors := func(n int) {
+			for i := range n {
+				g.p("VMOVDQU %s, Y%d", at(32*i, "SI"), i)
+			}
+			for i := range n {
+				g.p("VPMAX%sB %s, Y%d, Y%d", t, at(32*i, "DX"), i, i)
+			}
+			for i := range n {
+				g.p("VMOVDQU Y%d, %s", i, at(32*i, "DI"))
+			}
+			for _, r := range []string{"DI", "SI", "DX"} {
+				g.p("ADDQ $%d, %s", 32*n, r)
+			}
+			g.p("SUBQ $%d, CX", 32*n)
+		}
+		g.p("SUBQ $64, CX")
+		g.p("JLT rest%d", l)
+		g.label("each%d", l)
+		vectors(2)
+		g.p("JGE each%d", l)
+		g.label("rest%d", l)
+		g.p("ADDQ $64, CX")
+		g.p("JZ end%d", l)
+		vectors(1)
+		g.label("end%d", l)
+		g.done()
+	}
+}
+
+// limits loads what quantize needs of the sum at BX: Y11 has the scale already.
+func (g *gen) limits() {
+	g.p("VBROADCASTSS %s, Y10", g.c("Far", 1<<20)) // beyond every byte; NaN becomes it, too
+	for i, off := range []int{bZeroY, bLo, bHi} {
+		g.p("VPBROADCASTW %d(BX), Y%d", off, 9-i)
+	}
+	g.p("VPCMPEQW Y6, Y6, Y6")
+	g.p("VPSRLW $8, Y6, Y6")
+}
+
+// quantize stores the 32 numbers of Y0 to Y3 as bytes.
+func (g *gen) quantize() {
+	for i := range 4 {
 		g.p("VDIVPS Y11, Y%d, Y%d", i, i)
 		g.p("VMINPS Y10, Y%d, Y%d", i, i)
 		g.p("VCVTPS2DQ Y%d, Y%d", i, i) // far below every byte is the least integer, which saturates
@@ -134,9 +188,25 @@ func (g *gen) byteSum(a, b string) {
 	g.p("VPACKUSWB Y2, Y0, Y0")
 	g.p("VPERMD Y0, Y5, Y0")
 	g.p("VMOVDQU Y0, (DI)")
-	for _, r := range []string{"DI", "SI", "DX"} {
-		g.p("ADDQ $32, %s", r)
+}
+
+// quantizes emits what quantize does, of float32.
+func (g *gen) quantizes() {
+	g.text("quantize", "quantizes n numbers, a multiple of 32, as the results of a sum.", "(dst *byte, x *float32, n int, s *ByteSum)", "p dst", "p x", "n n", "p s")
+	g.p("MOVQ DX, BX")
+	g.p("VBROADCASTSS %d(BX), Y11", bScaleY)
+	g.limits()
+	g.labels++
+	l := g.labels
+	g.p("TESTQ CX, CX")
+	g.p("JZ end%d", l)
+	g.label("each%d", l)
+	for i := range 4 {
+		g.p("VMOVUPS %s, Y%d", at(32*i, "SI"), i)
 	}
+	g.quantize()
+	g.p("ADDQ $128, SI")
+	g.p("ADDQ $32, DI")
 	g.p("SUBQ $32, CX")
 	g.p("JNZ each%d", l)
 	g.label("end%d", l)

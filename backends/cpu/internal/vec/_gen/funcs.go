@@ -66,6 +66,8 @@ func (g *gen) all() {
 	if !g.wide { // the other set takes them as they are
 		g.byteSums()
 		g.byteProducts()
+		g.byteMaxima()
+		g.quantizes()
 	}
 	for _, t := range storedTypes {
 		g.scores(t)
