@@ -3,9 +3,11 @@ package llm_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -95,6 +97,14 @@ func TestSaveLoadFork(t *testing.T) {
 		require.ErrorContains(t, y.Load(ctx, bytes.NewReader(data)), "another model", weight)
 		require.NoError(t, like.Close())
 	}
+	for key, value := range map[string]any{"llama.rope.freq_base": float32(5000), "llama.attention.layer_norm_rms_epsilon": float32(1e-3)} {
+		like, err := llm.Parse(edit(t, tolstoy.GGUF(), map[string]any{key: value}, nil), llm.Options{})
+		require.NoError(t, err)
+		y, err := like.NewSession()
+		require.NoError(t, err)
+		require.ErrorContains(t, y.Load(ctx, bytes.NewReader(data)), "another model", key)
+		require.NoError(t, like.Close())
+	}
 	require.ErrorContains(t, x.Load(ctx, failing{}), "disk on fire")
 	require.ErrorContains(t, s.Save(failing{}), "disk on fire")
 	var none bytes.Buffer
@@ -102,6 +112,47 @@ func TestSaveLoadFork(t *testing.T) {
 	require.NoError(t, s.Save(&none))
 	require.NoError(t, l.Load(ctx, &none))
 	require.Zero(t, l.Len())
+}
+
+// What computes otherwise is another model, though its tensors are the same: a folder's factors of rotary positions stand in no tensor.
+func TestSavedByOtherPositions(t *testing.T) {
+	ctx := context.Background()
+	var saved bytes.Buffer
+	for i, high := range []int{4, 4, 3} {
+		m, err := llm.Open(writeFolder(t, llmtest.Small("llama", false), map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 4,
+			"low_freq_factor": 1, "high_freq_factor": high, "original_max_position_embeddings": 24}}), llm.Options{})
+		require.NoError(t, err)
+		s, err := m.NewSession()
+		require.NoError(t, err)
+		switch i {
+		case 0:
+			require.NoError(t, s.Eval(ctx, 5, 6, 7))
+			require.NoError(t, s.Save(&saved))
+		case 1:
+			require.NoError(t, s.Load(ctx, bytes.NewReader(saved.Bytes())))
+		default:
+			require.ErrorContains(t, s.Load(ctx, bytes.NewReader(saved.Bytes())), "another model")
+		}
+		require.NoError(t, m.Close())
+	}
+}
+
+// A file that says that it has very many tokens, and ends, costs no more memory than what is there.
+func TestSavedWithoutItsTokens(t *testing.T) {
+	const positions = 1 << 22
+	m := random(t, tiny("llama"), llm.Options{Context: positions, Chunk: 1})
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	var saved bytes.Buffer
+	require.NoError(t, s.Save(&saved))
+	data := saved.Bytes()[:16]
+	binary.LittleEndian.PutUint32(data[12:], positions)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = s.Load(context.Background(), bytes.NewReader(data))
+	runtime.ReadMemStats(&after)
+	require.EqualError(t, err, "saved session: it ends in its tokens")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*positions))
 }
 
 type failing struct{}

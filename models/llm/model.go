@@ -51,7 +51,8 @@ type Options struct {
 	// Progress, if not nil, is called while Open packs weights, from one goroutine at a time, with the bytes of the files read so far and in all. Weights that
 	// are not kept in a file may be packed by the first runs instead, which do not call it.
 	Progress func(done, total int64)
-	// Graph options; Backends of it are ignored.
+	// Graph options; Backends of it are ignored. OnNode and Progress are called in the middle of a call on the model, by the goroutines of several calls at
+	// one time. They must not close the session or the model, which would wait for that call: cancel its context instead.
 	Graph graph.Options
 }
 

@@ -11,13 +11,14 @@ import (
 	"slices"
 
 	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/ops/attention"
 )
 
 // A saved session is, little-endian: the magic number, a version, the model's fingerprint, the number of tokens, the tokens, the rows of
 // the cache (for each layer keys then values, for each head the rows of all tokens), and the CRC-32 of all that.
 const (
 	cacheMagic   = "TSKV"
-	cacheVersion = 1
+	cacheVersion = 2
 )
 
 // SavedError says why a saved session cannot be used.
@@ -25,12 +26,26 @@ type SavedError struct{ Reason string }
 
 func (e *SavedError) Error() string { return "saved session: " + e.Reason }
 
-// fingerprint tells models apart whose caches must not be mixed: by shape, and by three samples of every weight.
+// fingerprint tells models apart whose caches must not be mixed: by shape, by how the layers compute, and by three samples of every weight.
 func (m *Model) fingerprint() (sum uint32, err error) {
 	defer mem.Caught(mem.Catch(), &err)
 	h := crc32.NewIEEE()
-	c := m.Config
-	fmt.Fprint(h, c.Arch, c.Vocab, c.Dim, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.ValDim, m.opts.CacheType)
+	c := *m.Config
+	for _, r := range []*attention.RoPE{c.Rope, c.LocalRope} {
+		if r != nil {
+			fmt.Fprintf(h, "%+v", *r)
+		}
+	}
+	long := m.opts.Context > c.longFactorsFrom
+	c.Name, c.Rope, c.LocalRope = "", nil, nil
+	fmt.Fprintf(h, "%+v %v %v", c, m.opts.CacheType, long)
+	if name := "rope_freqs.weight"; m.w.src.Has(name) { // which a folder may give without a tensor
+		t, err := m.w.src.Tensor(name)
+		if err != nil {
+			return 0, err
+		}
+		sampleTensor(h, name, t.Raw(), true)
+	}
 	m.w.src.each(func(name string, data []byte) { sampleTensor(h, name, data, false) })
 	return h.Sum32(), nil
 }
@@ -83,7 +98,7 @@ func (s *Session) Save(w io.Writer) error {
 	return errors.Join(err, buffered.Flush())
 }
 
-// Load replaces what the session has read by a saved session of the same model. The last token is evaluated again, so that Logits are
+// Load replaces what the session has read by a saved session of the same model. It may read further than to the end of that. The last token is evaluated again, so that Logits are
 // there. After an error the session is as it was; only if that evaluation fails it holds the saved tokens, and the next one makes up for it.
 func (s *Session) Load(ctx context.Context, r io.Reader) error {
 	tokens, err := s.load(r)
@@ -138,17 +153,17 @@ func (s *Session) load(r io.Reader) ([]int32, error) {
 	if n > uint32(s.p.lim.context) {
 		return nil, &SavedError{fmt.Sprintf("%d tokens do not fit the context of %d", n, s.p.lim.context)}
 	}
-	raw := make([]byte, 4*n)
-	if err := take(raw, "its tokens"); err != nil {
-		return nil, err
-	}
-	tokens := make([]int32, n)
-	for i := range tokens {
-		id := le.Uint32(raw[4*i:])
+	var tokens []int32 // which grow as they come: their number may be wrong, and the context huge
+	raw := make([]byte, 4)
+	for i := range n {
+		if err := take(raw, "its tokens"); err != nil {
+			return nil, err
+		}
+		id := le.Uint32(raw)
 		if id >= uint32(s.m.Config.Vocab) {
 			return nil, &SavedError{fmt.Sprintf("token %d is %d, the vocabulary has %d", i, id, s.m.Config.Vocab)}
 		}
-		tokens[i] = int32(id)
+		tokens = append(tokens, int32(id))
 	}
 	// The rows wait until the checksum is right: a session that goes on must not lose what it has.
 	var staged [][]byte
