@@ -97,11 +97,7 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			// The command's context ends with the first Ctrl-C. This one does not.
 			ctx, stop := untilSignal(context.WithoutCancel(cmd.Context()))
 			defer stop()
-			interrupts := make(chan os.Signal, 1)
-			signal.Notify(interrupts, os.Interrupt)
-			defer signal.Stop(interrupts)
-
-			c := &conversation{file: history, json: f.JSON, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), interrupts: interrupts}
+			c := &conversation{file: history, json: f.JSON, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}
 			c.options = llm.GenerateOptions{MaxTokens: n, Sampling: sampling, Stop: s.stop, Stats: &llm.Stats{}}
 			messages, err := readHistory(history)
 			if err != nil {
@@ -128,6 +124,14 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			if err := keep.load(ctx, c.chat.Session); err != nil {
 				return err
 			}
+			// From here on Ctrl-C stops answers; before, it ends the program, and the second time at once, also while a model's weights are packed.
+			interrupts := make(chan os.Signal, 1)
+			signal.Notify(interrupts, os.Interrupt)
+			defer signal.Stop(interrupts)
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			c.interrupts = interrupts
 			err = c.talk(ctx, cli.NewLineReader(cmd.InOrStdin(), c.out, ">>> ", c.m.mostText()))
 			err = errors.Join(err, keep.save(c.chat.Session))
 			report, err2 := c.m.report(c.notes)

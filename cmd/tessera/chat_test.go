@@ -202,6 +202,20 @@ func TestChatRefusedCommands(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, "\n"), out)
 }
 
+// Ctrl-C while the model is loaded ends the program: nobody has been asked anything yet.
+func TestChatInterruptedBefore(t *testing.T) {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetIn(strings.NewReader("Hello?\n"))
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	root.SetArgs([]string{"chat", "-n", "1"})
+	require.ErrorIs(t, root.ExecuteContext(ended), context.Canceled)
+	require.Empty(t, out.String())
+}
+
 // endless is a text that does not end: a piece again and again.
 type endless struct{ piece, left string }
 
