@@ -181,6 +181,9 @@ type Constant struct {
 	prepared map[any]*preparation
 }
 
+// errUnfinished is the error of a preparation until its form is made, and for good if runtime.Goexit ends the goroutine that makes it.
+var errUnfinished = errors.New("the form of a constant is not made yet")
+
 // preparation is one making of a form.
 type preparation struct {
 	over     chan struct{} // closed at its end, before which the rest is not read
@@ -215,7 +218,7 @@ func (c *Constant) Prepare(key any, form func() (any, error)) (any, error) {
 		c.mu.Lock()
 		p := c.prepared[key]
 		if p == nil {
-			p = &preparation{over: make(chan struct{})}
+			p = &preparation{over: make(chan struct{}), err: errUnfinished}
 			if c.prepared == nil {
 				c.prepared = map[any]*preparation{}
 			}
@@ -268,17 +271,19 @@ func (c *Constant) PreparedBytes() int {
 	return n
 }
 
-// Close releases the prepared forms. The tensor itself belongs to whoever made it.
+// Close releases the prepared forms; it waits for those that are being made. The tensor itself belongs to whoever made it.
 func (c *Constant) Close() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	prepared := c.prepared
+	c.prepared = nil
+	c.mu.Unlock()
 	var errs []error
-	for _, p := range c.prepared {
+	for _, p := range prepared {
+		<-p.over
 		if closer, ok := p.value.(interface{ Close() error }); ok {
 			errs = append(errs, closer.Close())
 		}
 	}
-	c.prepared = nil
 	return errors.Join(errs...)
 }
 

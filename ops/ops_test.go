@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -158,3 +159,41 @@ func TestDescribeAndNumInputs(t *testing.T) {
 type named struct{ Op }
 
 func (named) Name() string { return "x" }
+
+// Close takes along a form that is still being made: nobody else would close it.
+func TestConstantCloseWaitsForForms(t *testing.T) {
+	c := NewConstant(tensor.Of([]float32{1}, 1))
+	began, end, f := make(chan struct{}), make(chan struct{}), &form{}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := c.Prepare("key", func() (any, error) { close(began); <-end; return f, nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	<-began
+	wg.Go(func() {
+		if err := c.Close(); err != nil || !f.closed {
+			t.Error("closed:", f.closed, err)
+		}
+	})
+	close(end)
+	wg.Wait()
+}
+
+// A goroutine that ends while it makes a form leaves none behind, and no nil form to those that wait.
+func TestConstantPreparesAfterGoexit(t *testing.T) {
+	c := NewConstant(tensor.Of([]float32{1}, 1))
+	began, end := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.Prepare("key", func() (any, error) { close(began); <-end; runtime.Goexit(); return nil, nil })
+	})
+	<-began
+	wg.Go(func() {
+		if v, err := c.Prepare("key", func() (any, error) { return &form{}, nil }); v == nil || err != nil {
+			t.Error(v, err)
+		}
+	})
+	close(end)
+	wg.Wait()
+}
