@@ -239,7 +239,7 @@ func TestRefusals(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	require.ErrorIs(t, p.Run(done, nil, args, new(matmul.Workspace)), context.Canceled)
+	require.ErrorIs(t, p.Run(done, nil, &matmul.Args{A: args.A, B: tensor.New(tensor.BF16, 8, 8), C: args.C}, new(matmul.Workspace)), context.Canceled)
 }
 
 // Several goroutines share an engine and its weights.
