@@ -74,7 +74,7 @@ func TestEmptyRowsAndErrors(t *testing.T) {
 	x := tensor.MakeSpec(tensor.F32, 2, 6, 3)
 	optest.Error(t, norm.RMS{}, []string{"weight", "f32[4]", "f32[3]"}, x, tensor.MakeSpec(tensor.F32, 4))
 	optest.Error(t, norm.Group{Groups: 4}, []string{"6 channels", "4 groups"}, x)
-	optest.Error(t, norm.Batch{}, []string{"inputs"}, x)
+	optest.Error(t, norm.Batch{}, []string{"1 input,", "5 are"}, x)
 	c := tensor.MakeSpec(tensor.F32, 5)
 	optest.Error(t, norm.Batch{}, []string{"scale", "f32[6]"}, x, c, c, c, c)
 }
