@@ -1,0 +1,205 @@
+package conv
+
+import (
+	"math"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
+	"github.com/tessera-go/tessera/internal/mem"
+)
+
+// work is a phase for a size.
+type work struct {
+	ph         *phase
+	planes     int // of results, of an image
+	rows, cols int // of output pixels
+	copied     bool
+	gathered   bool // what is copied are the pixels that taps read, one after another
+	line       int  // numbers of a segment of a row of output in scratch, where gathered
+	flat       bool // all pixels of all images are one row
+	patches    bool // what is copied is all that a pixel of output reads, pixel by pixel; flat
+	pitch      int  // numbers between pixels of output in scratch, where flat
+	offs       []int
+	steps      int // of a segment
+	padLeft    int
+	width      int // pixels of a row in scratch
+	dzMin      int
+	dzPlanes   int // planes of input that a plane of output needs
+	dyMin      int
+	dyRows     int // rows of input that a row of output needs
+	high       int // rows of a plane in scratch
+	block      int // rows of output of a job
+	blocks     int
+	panels     int // of a group, per job
+	mr         int // pixels of a tile at most
+	strips     int // of tiles in a call at most
+	cuts       int // of the panels of a group
+}
+
+// planesOf returns the planes of results of all images; pixels that are one row lie in one.
+func (w *work) planesOf(s *Spec) int {
+	if w.flat {
+		return 1
+	}
+	return s.N * w.planes
+}
+
+func (p *Plan) work(ph *phase, panels, workers int) work {
+	s := &p.s
+	depth := s.Depth.or(one)
+	w := work{ph: ph, planes: depth.Out, rows: s.OH, cols: s.OW, steps: ph.steps, pitch: s.C}
+	sz, sy, sx := depth.Stride, s.SH, s.SW
+	size := p.k.kind.size()
+	if s.Transposed {
+		w.planes, w.rows, w.cols = ceilDiv(depth.Out-ph.oz, sz), ceilDiv(s.OH-ph.oy, sy), ceilDiv(s.OW-ph.ox, sx)
+		sz, sy, sx = 1, 1, 1
+	}
+	var low, high segment
+	for i, sg := range ph.segs {
+		right := sg.dx + ph.k/(s.C/s.Groups) - 1
+		if i == 0 {
+			low, high = sg, segment{sg.dz, sg.dy, right}
+		}
+		low = segment{min(low.dz, sg.dz), min(low.dy, sg.dy), min(low.dx, sg.dx)}
+		high = segment{max(high.dz, sg.dz), max(high.dy, sg.dy), max(high.dx, right)}
+	}
+	w.padLeft = max(0, -low.dx)
+	w.dzMin, w.dzPlanes = low.dz, high.dz-low.dz+1
+	w.dyMin, w.dyRows = low.dy, high.dy-low.dy+1
+	w.width = w.padLeft + max(s.W, (w.cols-1)*sx+high.dx+1)
+	// Several planes are copied always: the rows of one that a block needs are few, and then lie near those of the next.
+	w.copied = w.dzPlanes > 1 || w.padLeft > 0 || w.width > s.W || low.dz < 0 || (w.planes-1)*sz+high.dz >= depth.In || low.dy < 0 || (w.rows-1)*sy+high.dy >= s.H
+	if !w.copied {
+		w.width = s.W
+	}
+	w.flat = !w.copied && s.KH == 1 && s.KW == 1 && sy == 1 && sx == 1 && s.OH == s.H && s.OW == s.W && depth.single() && !s.Transposed
+	if p.patchwise(ph, &w) {
+		w.copied, w.flat, w.patches = false, true, true
+		w.pitch = len(ph.segs) * ph.k * s.Groups
+	}
+	if w.flat {
+		w.cols, w.rows = s.planes()*s.OH*s.OW, 1
+	}
+	// A step takes about a cycle for each pixel: very long sums take fewer, so that no call takes 100 microseconds.
+	const cycles = 300_000
+	w.mr = min(max(cycles/max(ph.steps*len(ph.segs), 1), 1), p.k.mr)
+	// Short sums take several strips in a call, which then costs less than the sums; the panel stays in L1.
+	w.strips = 1
+	const short, together = 256, 32
+	if n := ph.steps * len(ph.segs); p.k.strips && n <= short {
+		w.strips = min(max(cycles/max(n*w.mr, 1), 1), together)
+	}
+	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
+	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.line(), 1)
+	w.panels = min(max(inL2(p.kn.panelFloats)/perPanel, 1), panels)
+	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
+	w.cuts = ceilDiv(panels, w.panels)
+
+	// Rows of a job (pixels where flat): few enough for scratch memory and for every worker to have several jobs.
+	images := s.N * w.planes
+	unit := 1
+	if w.flat {
+		images, unit = 1, p.k.mr
+	}
+	units := ceilDiv(w.rows, 1)
+	if w.flat {
+		units = ceilDiv(w.cols, unit)
+	}
+	jobs := func(block int) int {
+		block = min(block, units)
+		if workers > 1 {
+			want := ceilDiv(p.kn.jobsPerWorker*workers, max(images, 1))
+			if limit := max(units/want, 1); block > limit {
+				block = limit
+			}
+			// A job of a few microseconds is not worth its start.
+			macs := float64(ph.k*max(len(ph.segs), 1)) * float64(s.M)
+			if !w.flat {
+				macs *= float64(w.cols)
+			} else {
+				macs *= float64(unit)
+			}
+			block = min(max(block, int(float64(p.kn.jobMacs)/max(macs, 1))), units)
+		}
+		return max(block, 1)
+	}
+	scratch := inL2(p.kn.scratchFloats)
+	switch {
+	case w.flat && p.k.kind == kindS16: // always in scratch memory
+		w.block = jobs(max(scratch/max(product(unit, w.pitch, size)/4, 1), 1))
+	case !w.copied:
+		w.block = jobs(units)
+	default:
+		w.block = jobs(max((scratch/max(product(w.dzPlanes, w.width, s.C, size)/4, 1)-w.dyRows)/sy+1, 1))
+		// Long strides, dilations and padding make rows of which taps read little, and nothing bounds the rest.
+		const sparse = 4
+		w.line = product(w.cols, ph.k/(s.C/s.Groups), s.C)
+		row := product(len(ph.segs), w.line)
+		if product(w.dzPlanes, (w.block-1)*sy+w.dyRows, w.width, s.C)/sparse > product(w.block, row) {
+			w.gathered = true
+			w.block = jobs(scratch / max(product(row, size)/4, 1))
+		}
+	}
+	w.blocks = ceilDiv(units, w.block)
+	if workers > 1 && w.blocks*images < 2*workers && w.cuts < panels && w.blocks*images%workers != 0 {
+		w.panels = max(panels/(2*workers), 1)
+		w.cuts = ceilDiv(panels, w.panels)
+	}
+	if w.flat {
+		w.block *= unit
+	}
+	w.high = (min(w.block, w.rows)-1)*sy + w.dyRows
+	if w.patches && s.Groups == 1 && ph.k%p.k.kind.group() == 0 { // one long segment
+		w.offs, w.steps = []int{0}, ph.steps*len(ph.segs)
+		return w
+	}
+	for i, sg := range ph.segs {
+		if w.patches {
+			w.offs = append(w.offs, i*ph.k*s.Groups*size)
+			continue
+		}
+		if w.gathered {
+			w.offs = append(w.offs, i*w.line*size)
+			continue
+		}
+		if w.copied { // from the first pixel in scratch memory
+			sg = segment{sg.dz - low.dz, sg.dy - low.dy, sg.dx + w.padLeft}
+		} else { // from the first pixel of the plane
+			sg.dz = 0
+		}
+		w.offs = append(w.offs, ((sg.dz*w.high+sg.dy)*w.width+sg.dx)*s.C*size)
+	}
+	return w
+}
+
+// patchwise reports whether scratch memory takes all that a pixel of output reads, pixel by pixel. That is more to copy, but pixels of all rows then make
+// whole tiles, and those that a stride skips take no place.
+func (p *Plan) patchwise(ph *phase, w *work) bool {
+	s := &p.s
+	const (
+		channels = 48 // of output: what is copied for fewer is not worth it
+		run      = 64 // numbers that are copied at once
+	)
+	if p.k.kind != kindS16 || w.flat || s.Transposed || s.M/s.Groups < channels || ph.k*s.Groups < run {
+		return false
+	}
+	return s.SW > 1 || w.cols%p.k.mr != 0 && w.cols < 4*p.k.mr
+}
+
+// mostSize is more than any memory has, or a quarter of what an int of 32 bits holds. Sums of two still fit an int.
+const mostSize = min(1<<56, math.MaxInt>>2)
+
+// product returns the product of sizes, at most mostSize.
+func product(factors ...int) int {
+	if n, ok := mem.Mul(factors...); ok {
+		return min(n, mostSize)
+	}
+	return mostSize
+}
+
+// inL2 returns what of a number of floats, which is meant for an L2 of 1 MiB, goes into this processor's: less where that is smaller.
+func inL2(floats int) int {
+	const mib = 1 << 20
+	return int(int64(floats) * int64(min(cpuinfo.Get().L2, mib)) / mib)
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
