@@ -10,14 +10,17 @@ import (
 // work is a phase for a size.
 type work struct {
 	ph         *phase
-	planes     int // of results, of an image
-	rows, cols int // of output pixels
+	planes     int     // of results, of an image
+	rows, cols int     // of output pixels
+	in         strides // of the image, from a result of the phase to the next
+	out        strides // of all results, likewise
 	copied     bool
 	gathered   bool // what is copied are the pixels that taps read, one after another
 	line       int  // numbers of a segment of a row of output in scratch, where gathered
 	flat       bool // all pixels of all images are one row
 	patches    bool // what is copied is all that a pixel of output reads, pixel by pixel; flat
-	pitch      int  // numbers between pixels of output in scratch, where flat
+	pitch      int  // numbers between what neighbouring pixels of output read
+	rowPitch   int  // likewise of neighbouring rows
 	offs       []int
 	steps      int // of a segment
 	padLeft    int
@@ -35,6 +38,12 @@ type work struct {
 	cuts       int // of the panels of a group
 }
 
+// strides are a distance in each spatial dimension.
+type strides struct{ z, y, x int }
+
+// empty reports whether there are no results.
+func (w *work) empty() bool { return w.planes <= 0 || w.rows <= 0 || w.cols <= 0 }
+
 // planesOf returns the planes of results of all images; pixels that are one row lie in one.
 func (w *work) planesOf(s *Spec) int {
 	if w.flat {
@@ -43,17 +52,40 @@ func (w *work) planesOf(s *Spec) int {
 	return s.N * w.planes
 }
 
+// work chooses how a phase is computed: where kernels read the image, how many pixels and panels they take at a time, and what a job is.
 func (p *Plan) work(ph *phase, panels, workers int) work {
+	w := p.newWork(ph)
+	low, high := ph.reach(&p.s)
+	p.chooseSource(&w, low, high)
+	if w.empty() {
+		return w
+	}
+	p.chooseStrips(&w)
+	p.choosePanels(&w, panels)
+	p.chooseBlocks(&w, workers)
+	if n := w.blocks * w.planesOf(&p.s); workers > 1 && n < 2*workers && w.cuts < panels && n%workers != 0 { // jobs are few: more cuts
+		w.panels = max(panels/(2*workers), 1)
+		w.cuts = ceilDiv(panels, w.panels)
+	}
+	p.placeSegments(&w, low)
+	return w
+}
+
+// newWork returns the results of a phase, with their strides.
+func (p *Plan) newWork(ph *phase) work {
 	s := &p.s
 	depth := s.Depth.or(one)
-	w := work{ph: ph, planes: depth.Out, rows: s.OH, cols: s.OW, steps: ph.steps, pitch: s.C}
-	sz, sy, sx := depth.Stride, s.SH, s.SW
-	size := p.k.kind.size()
+	w := work{ph: ph, planes: depth.Out, rows: s.OH, cols: s.OW, steps: ph.steps}
+	w.in, w.out = strides{depth.Stride, s.SH, s.SW}, strides{1, 1, 1}
 	if s.Transposed {
-		w.planes, w.rows, w.cols = ceilDiv(depth.Out-ph.oz, sz), ceilDiv(s.OH-ph.oy, sy), ceilDiv(s.OW-ph.ox, sx)
-		sz, sy, sx = 1, 1, 1
+		w.in, w.out = w.out, w.in
+		w.planes, w.rows, w.cols = ceilDiv(depth.Out-ph.oz, w.out.z), ceilDiv(s.OH-ph.oy, w.out.y), ceilDiv(s.OW-ph.ox, w.out.x)
 	}
-	var low, high segment
+	return w
+}
+
+// reach returns the least and the greatest distances of the taps.
+func (ph *phase) reach(s *Spec) (low, high segment) {
 	for i, sg := range ph.segs {
 		right := sg.dx + ph.k/(s.C/s.Groups) - 1
 		if i == 0 {
@@ -62,95 +94,113 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		low = segment{min(low.dz, sg.dz), min(low.dy, sg.dy), min(low.dx, sg.dx)}
 		high = segment{max(high.dz, sg.dz), max(high.dy, sg.dy), max(high.dx, right)}
 	}
+	return low, high
+}
+
+// chooseSource decides whether kernels read the image where it lies, rows copied with their padding, or what each pixel of output reads.
+func (p *Plan) chooseSource(w *work, low, high segment) {
+	s, ph := &p.s, w.ph
+	depth := s.Depth.or(one)
 	w.padLeft = max(0, -low.dx)
 	w.dzMin, w.dzPlanes = low.dz, high.dz-low.dz+1
 	w.dyMin, w.dyRows = low.dy, high.dy-low.dy+1
-	w.width = w.padLeft + max(s.W, (w.cols-1)*sx+high.dx+1)
+	w.width = w.padLeft + max(s.W, (w.cols-1)*w.in.x+high.dx+1)
 	// Several planes are copied always: the rows of one that a block needs are few, and then lie near those of the next.
-	w.copied = w.dzPlanes > 1 || w.padLeft > 0 || w.width > s.W || low.dz < 0 || (w.planes-1)*sz+high.dz >= depth.In || low.dy < 0 || (w.rows-1)*sy+high.dy >= s.H
+	w.copied = w.dzPlanes > 1 || w.padLeft > 0 || w.width > s.W || low.dz < 0 || (w.planes-1)*w.in.z+high.dz >= depth.In || low.dy < 0 || (w.rows-1)*w.in.y+high.dy >= s.H
 	if !w.copied {
 		w.width = s.W
 	}
-	w.flat = !w.copied && s.KH == 1 && s.KW == 1 && sy == 1 && sx == 1 && s.OH == s.H && s.OW == s.W && depth.single() && !s.Transposed
-	if p.patchwise(ph, &w) {
+	w.pitch, w.rowPitch = w.in.x*s.C, w.in.y*w.width*s.C
+	w.flat = !w.copied && s.KH == 1 && s.KW == 1 && w.in.y == 1 && w.in.x == 1 && s.OH == s.H && s.OW == s.W && depth.single() && !s.Transposed
+	if p.patchwise(ph, w) {
 		w.copied, w.flat, w.patches = false, true, true
 		w.pitch = len(ph.segs) * ph.k * s.Groups
 	}
 	if w.flat {
 		w.cols, w.rows = s.planes()*s.OH*s.OW, 1
 	}
+}
+
+// chooseStrips decides how many pixels a tile has, and how many strips of tiles a call takes.
+func (p *Plan) chooseStrips(w *work) {
+	n := w.ph.steps * len(w.ph.segs)
 	// A step takes about a cycle for each pixel: very long sums take fewer, so that no call takes 100 microseconds.
 	const cycles = 300_000
-	w.mr = min(max(cycles/max(ph.steps*len(ph.segs), 1), 1), p.k.mr)
+	w.mr = min(max(cycles/max(n, 1), 1), p.k.mr)
 	// Short sums take several strips in a call, which then costs less than the sums; the panel stays in L1.
 	w.strips = 1
 	const short, together = 256, 32
-	if n := ph.steps * len(ph.segs); p.k.strips && n <= short {
+	if p.k.strips && n <= short {
 		w.strips = min(max(cycles/max(n*w.mr, 1), 1), together)
 	}
-	// Panels of a job: a share of the filter that stays in L2 while rows of pixels pass.
-	perPanel := max(ph.steps*max(len(ph.segs), 1)*p.k.line(), 1)
+}
+
+// choosePanels cuts the panels of a group: a job uses a share of the filter that stays in L2 while rows of pixels pass.
+func (p *Plan) choosePanels(w *work, panels int) {
+	perPanel := max(w.ph.steps*max(len(w.ph.segs), 1)*p.k.line(), 1)
 	w.panels = min(max(inL2(p.kn.panelFloats)/perPanel, 1), panels)
 	w.panels = ceilDiv(panels, ceilDiv(panels, w.panels))
 	w.cuts = ceilDiv(panels, w.panels)
+}
 
-	// Rows of a job (pixels where flat): few enough for scratch memory and for every worker to have several jobs.
-	images := s.N * w.planes
-	unit := 1
+// chooseBlocks cuts the rows of output (the pixels, where flat) into blocks: few enough for scratch memory, and for every worker to have
+// several jobs.
+func (p *Plan) chooseBlocks(w *work, workers int) {
+	s, ph, size := &p.s, w.ph, p.k.kind.size()
+	units, unit := w.rows, 1 // of which a block is made; of a flat one they are whole tiles
+	macs := float64(ph.k*max(len(ph.segs), 1)) * float64(s.M)
 	if w.flat {
-		images, unit = 1, p.k.mr
-	}
-	units := ceilDiv(w.rows, 1)
-	if w.flat {
+		unit = p.k.mr
 		units = ceilDiv(w.cols, unit)
+		macs *= float64(unit)
+	} else {
+		macs *= float64(w.cols)
 	}
-	jobs := func(block int) int {
-		block = min(block, units)
-		if workers > 1 {
-			want := ceilDiv(p.kn.jobsPerWorker*workers, max(images, 1))
-			if limit := max(units/want, 1); block > limit {
-				block = limit
-			}
-			// A job of a few microseconds is not worth its start.
-			macs := float64(ph.k*max(len(ph.segs), 1)) * float64(s.M)
-			if !w.flat {
-				macs *= float64(w.cols)
-			} else {
-				macs *= float64(unit)
-			}
-			block = min(max(block, int(float64(p.kn.jobMacs)/max(macs, 1))), units)
-		}
-		return max(block, 1)
-	}
-	scratch := inL2(p.kn.scratchFloats)
+	limit := func(block int) int { return p.kn.unitsOfJob(block, units, w.planesOf(s), workers, macs) }
+	floats := inL2(p.kn.scratchFloats)
 	switch {
 	case w.flat && p.k.kind == kindS16: // always in scratch memory
-		w.block = jobs(max(scratch/max(product(unit, w.pitch, size)/4, 1), 1))
+		w.block = limit(max(floats/max(product(unit, w.pitch, size)/4, 1), 1))
 	case !w.copied:
-		w.block = jobs(units)
+		w.block = limit(units)
 	default:
-		w.block = jobs(max((scratch/max(product(w.dzPlanes, w.width, s.C, size)/4, 1)-w.dyRows)/sy+1, 1))
+		w.block = limit(max((floats/max(product(w.dzPlanes, w.width, s.C, size)/4, 1)-w.dyRows)/w.in.y+1, 1))
 		// Long strides, dilations and padding make rows of which taps read little, and nothing bounds the rest.
 		const sparse = 4
 		w.line = product(w.cols, ph.k/(s.C/s.Groups), s.C)
 		row := product(len(ph.segs), w.line)
-		if product(w.dzPlanes, (w.block-1)*sy+w.dyRows, w.width, s.C)/sparse > product(w.block, row) {
+		if product(w.dzPlanes, (w.block-1)*w.in.y+w.dyRows, w.width, s.C)/sparse > product(w.block, row) {
 			w.gathered = true
-			w.block = jobs(scratch / max(product(row, size)/4, 1))
+			w.pitch, w.rowPitch = w.line/w.cols, len(ph.segs)*w.line
+			w.block = limit(floats / max(product(row, size)/4, 1))
 		}
 	}
 	w.blocks = ceilDiv(units, w.block)
-	if workers > 1 && w.blocks*images < 2*workers && w.cuts < panels && w.blocks*images%workers != 0 {
-		w.panels = max(panels/(2*workers), 1)
-		w.cuts = ceilDiv(panels, w.panels)
+	w.block *= unit
+	w.high = (min(w.block, w.rows)-1)*w.in.y + w.dyRows
+}
+
+// unitsOfJob returns how many of the units of each of some planes a job takes, block at most but for very short ones. A unit takes
+// some multiply-adds.
+func (kn *knobs) unitsOfJob(block, units, planes, workers int, macs float64) int {
+	block = min(block, units)
+	if workers > 1 {
+		want := ceilDiv(kn.jobsPerWorker*workers, max(planes, 1))
+		if limit := max(units/want, 1); block > limit {
+			block = limit
+		}
+		// A job of a few microseconds is not worth its start.
+		block = min(max(block, int(float64(kn.jobMacs)/max(macs, 1))), units)
 	}
-	if w.flat {
-		w.block *= unit
-	}
-	w.high = (min(w.block, w.rows)-1)*sy + w.dyRows
+	return max(block, 1)
+}
+
+// placeSegments sets where segments begin, in bytes from what the first tap reads in scratch memory, or from the first pixel of a plane.
+func (p *Plan) placeSegments(w *work, low segment) {
+	s, ph, size := &p.s, w.ph, p.k.kind.size()
 	if w.patches && s.Groups == 1 && ph.k%p.k.kind.group() == 0 { // one long segment
 		w.offs, w.steps = []int{0}, ph.steps*len(ph.segs)
-		return w
+		return
 	}
 	for i, sg := range ph.segs {
 		if w.patches {
@@ -168,7 +218,6 @@ func (p *Plan) work(ph *phase, panels, workers int) work {
 		}
 		w.offs = append(w.offs, ((sg.dz*w.high+sg.dy)*w.width+sg.dx)*s.C*size)
 	}
-	return w
 }
 
 // patchwise reports whether scratch memory takes all that a pixel of output reads, pixel by pixel. That is more to copy, but pixels of all rows then make

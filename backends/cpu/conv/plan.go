@@ -90,8 +90,7 @@ func NewPlanWith(f *Filter, s Spec, threads int, choice *Knobs) (*Plan, error) {
 	}
 	workers := par.Workers(threads, 1<<30)
 	for i := range f.phases {
-		w := p.work(&f.phases[i], panels, workers)
-		if w.planes > 0 && w.rows > 0 && w.cols > 0 {
+		if w := p.work(&f.phases[i], panels, workers); !w.empty() {
 			p.works = append(p.works, w)
 		}
 	}

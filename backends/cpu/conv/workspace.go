@@ -31,10 +31,6 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 		pointers := 2 * 16 * w.block // with those of a residual
 		return bytes + par.Workers(p.threads, w.blocks*w.cuts)*(4*floats+int(unsafe.Sizeof(uintptr(0)))*pointers)
 	}
-	sy := s.SH
-	if s.Transposed {
-		sy = 1
-	}
 	workers, rows := 0, 0
 	for i := range p.works {
 		w := &p.works[i]
@@ -48,7 +44,7 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 		case w.flat:
 			rows = max(rows, product(w.block, w.pitch))
 		default:
-			rows = max(rows, min((min(w.block, w.rows)-1)*sy+w.dyMin+w.dyRows, s.H)*s.W*s.C)
+			rows = max(rows, min((min(w.block, w.rows)-1)*w.in.y+w.dyMin+w.dyRows, s.H)*s.W*s.C)
 		}
 	}
 	if p.bare != nil {
