@@ -2,17 +2,32 @@ package conv
 
 import "unsafe"
 
-// copyRows copies the input rows that output rows first to last of a plane need, with zeros around them, and returns the first one. They come from
-// planes of an image from z on.
-func (p *Plan) copyRows(sc *scratch, image, z, first, last, sy int) unsafe.Pointer {
+// source returns the address of what the first pixel of a part reads: in the image, or in scratch memory, which is filled.
+func (p *Plan) source(sc *scratch, worker int, b *part) unsafe.Pointer {
+	w, s := p.cur, &p.s
+	switch {
+	case w.patches:
+		return p.patch(sc, b)
+	case w.gathered:
+		return p.gather(sc, b)
+	case w.copied:
+		return p.copyRows(sc, b)
+	case p.loads():
+		return p.loadRows(sc, worker, b)
+	}
+	return p.pixels((b.image*s.Depth.or(one).In+b.z+w.dzMin)*s.H*s.W*s.C + b.first*w.rowPitch + b.c0*w.pitch)
+}
+
+// copyRows copies the input rows that the rows of a part need, with zeros around them, and returns the first one.
+func (p *Plan) copyRows(sc *scratch, b *part) unsafe.Pointer {
 	w, s, size := p.cur, &p.s, p.k.kind.size()
-	y0 := first*sy + w.dyMin
-	y1 := (last-1)*sy + w.dyMin + w.dyRows
+	y0 := b.first*w.in.y + w.dyMin
+	y1 := (b.last-1)*w.in.y + w.dyMin + w.dyRows
 	row, depth := w.width*s.C, s.Depth.or(one).In
 	sc.need(&sc.rows, w.dzPlanes*w.high*row*size/4+16)
 	left, body := w.padLeft*s.C, min(s.W, w.width-w.padLeft)*s.C
 	for i := range w.dzPlanes {
-		plane := z + i
+		plane := b.z + w.dzMin + i
 		for y := y0; y < y1; y++ {
 			dst := unsafe.Add(unsafe.Pointer(&sc.rows[0]), (i*w.high+y-y0)*row*size)
 			if plane < 0 || plane >= depth || y < 0 || y >= s.H {
@@ -20,23 +35,23 @@ func (p *Plan) copyRows(sc *scratch, image, z, first, last, sy int) unsafe.Point
 				continue
 			}
 			p.fill(dst, left)
-			p.load(unsafe.Add(dst, left*size), ((image*depth+plane)*s.H+y)*s.W*s.C, body)
+			p.load(unsafe.Add(dst, left*size), ((b.image*depth+plane)*s.H+y)*s.W*s.C, body)
 			p.fill(unsafe.Add(dst, (left+body)*size), row-left-body)
 		}
 	}
 	return unsafe.Pointer(&sc.rows[0])
 }
 
-// loadRows converts the input of a block that needs no padding, from one plane, or computes it.
-func (p *Plan) loadRows(sc *scratch, worker, plane, block, first, last, sy int) unsafe.Pointer {
+// loadRows converts the input of a part that needs no padding, from one plane, or computes it.
+func (p *Plan) loadRows(sc *scratch, worker int, b *part) unsafe.Pointer {
 	w, s := p.cur, &p.s
 	from, n := 0, 0
 	if w.flat {
-		c0, c1 := block*w.block, min((block+1)*w.block, w.cols)
-		from, n = c0*s.C, (c1-c0)*s.C
+		from, n = b.c0*s.C, (b.c1-b.c0)*s.C
 	} else {
-		from = (plane*s.H + first*sy) * s.W * s.C
-		n = min((last-1-first)*sy+w.dyMin+w.dyRows, s.H-first*sy) * s.W * s.C
+		plane, y := b.image*s.Depth.or(one).In+b.z+w.dzMin, b.first*w.in.y
+		from = (plane*s.H + y) * s.W * s.C
+		n = min((b.last-1-b.first)*w.in.y+w.dyMin+w.dyRows, s.H-y) * s.W * s.C
 	}
 	sc.need(&sc.rows, n*p.k.kind.size()/4+16)
 	if p.feeder != nil {
@@ -47,25 +62,24 @@ func (p *Plan) loadRows(sc *scratch, worker, plane, block, first, last, sy int) 
 	return unsafe.Pointer(&sc.rows[0])
 }
 
-// gather copies the pixels that output rows first to last of a plane read, in the order in which the taps read them, with zeros for those outside,
-// and returns the first one: scratch memory has, for each row and segment, the pixels of the segment for every result of the row. The first
-// plane of an image that a tap without distance reads is z.
-func (p *Plan) gather(sc *scratch, image, z, first, last, sy, sx int) unsafe.Pointer {
+// gather copies the pixels that the rows of a part read, in the order in which the taps read them, with zeros for those outside, and returns
+// the first one: scratch memory has, for each row and segment, the pixels of the segment for every result of the row.
+func (p *Plan) gather(sc *scratch, b *part) unsafe.Pointer {
 	w, s, size := p.cur, &p.s, p.k.kind.size()
-	depth, run := s.Depth.or(one).In, w.line/w.cols/s.C
+	depth, run := s.Depth.or(one).In, w.pitch/s.C
 	sc.need(&sc.rows, w.block*len(w.ph.segs)*w.line*size/4+16)
 	dst := unsafe.Pointer(&sc.rows[0])
-	for row := first; row < last; row++ {
+	for row := b.first; row < b.last; row++ {
 		for _, sg := range w.ph.segs {
-			plane, y := z+sg.dz, row*sy+sg.dy
+			plane, y := b.z+sg.dz, row*w.in.y+sg.dy
 			switch {
 			case plane < 0 || plane >= depth || y < 0 || y >= s.H:
 				p.fill(dst, w.line)
-			case sx == 1 && run == 1: // neighbours
-				p.copyPixels(dst, (image*depth+plane)*s.H+y, sg.dx, w.cols)
+			case w.in.x == 1 && run == 1: // neighbours
+				p.copyPixels(dst, (b.image*depth+plane)*s.H+y, sg.dx, w.cols)
 			default:
 				for col := range w.cols {
-					p.copyPixels(unsafe.Add(dst, col*run*s.C*size), (image*depth+plane)*s.H+y, col*sx+sg.dx, run)
+					p.copyPixels(unsafe.Add(dst, col*w.pitch*size), (b.image*depth+plane)*s.H+y, col*w.in.x+sg.dx, run)
 				}
 			}
 			dst = unsafe.Add(dst, w.line*size)
@@ -74,15 +88,14 @@ func (p *Plan) gather(sc *scratch, image, z, first, last, sy, sx int) unsafe.Poi
 	return unsafe.Pointer(&sc.rows[0])
 }
 
-// patch copies what the pixels of a block read, in the order in which the taps read it, with zeros for what lies outside, and returns the first.
-func (p *Plan) patch(sc *scratch, block int) unsafe.Pointer {
+// patch copies what the pixels of a part read, in the order in which the taps read it, with zeros for what lies outside, and returns the first.
+func (p *Plan) patch(sc *scratch, b *part) unsafe.Pointer {
 	w, s, size := p.cur, &p.s, p.k.kind.size()
 	depth, run := s.Depth.or(one), w.ph.k*s.Groups
-	first, last := block*w.block, min((block+1)*w.block, w.cols)
 	sc.need(&sc.rows, w.block*w.pitch*size/4+16)
 	base := unsafe.Pointer(&sc.rows[0])
-	row, x := first/s.OW, first%s.OW
-	for i := range last - first {
+	row, x := b.c0/s.OW, b.c0%s.OW
+	for i := range b.c1 - b.c0 {
 		plane, top := row/s.OH, row%s.OH*s.SH
 		image, front := plane/depth.Out, plane%depth.Out*depth.Stride
 		dst := unsafe.Add(base, i*w.pitch*size)

@@ -22,6 +22,25 @@ func (p *Plan) Run(a *Args) {
 		p.args = nil
 		return
 	}
+	p.setChannels(a)
+	if p.win != nil {
+		p.win.run(a)
+		p.args = nil
+		return
+	}
+	for i := range p.works {
+		p.cur = &p.works[i]
+		p.each(p.jobs(), p)
+	}
+	if b := p.bare; b != nil {
+		p.each(b.jobs, b)
+	}
+	p.args = nil
+}
+
+// setChannels lays bias and factors out as the panels are.
+func (p *Plan) setChannels(a *Args) {
+	s := &p.s
 	mg := s.M / s.Groups
 	stride := len(p.init) / s.Groups
 	for g := range s.Groups {
@@ -38,26 +57,14 @@ func (p *Plan) Run(a *Args) {
 			p.scale[g*stride+i] = v
 		}
 	}
-	if p.win != nil {
-		p.win.run(a)
-		p.args = nil
-		return
+}
+
+// each runs n jobs, and has scratch memory for every worker.
+func (p *Plan) each(n int, jobs par.Task) {
+	for len(p.workers) < par.Workers(p.threads, n) {
+		p.workers = append(p.workers, scratch{})
 	}
-	for i := range p.works {
-		p.cur = &p.works[i]
-		n := p.jobs()
-		for len(p.workers) < par.Workers(p.threads, n) {
-			p.workers = append(p.workers, scratch{})
-		}
-		par.Run(p.threads, n, p)
-	}
-	if b := p.bare; b != nil {
-		for len(p.workers) < par.Workers(p.threads, b.jobs) {
-			p.workers = append(p.workers, scratch{})
-		}
-		par.Run(p.threads, b.jobs, b)
-	}
-	p.args = nil
+	par.Run(p.threads, n, jobs)
 }
 
 // jobs returns the number of jobs of the current work. With several cuts of the panels, each job does one.
@@ -79,126 +86,120 @@ func (p *Plan) split() bool {
 // direct reports whether kernels store results where they belong, so that no pixel waits for all of its channels.
 func (p *Plan) direct() bool { return p.args.Store == nil || p.narrow }
 
+// part is what a job computes: a block of rows of a plane (of pixels, where they are one row), by some cuts of the panels.
+type part struct {
+	image       int
+	z           int            // plane of the image that a tap without distance reads
+	plane       int            // of all results
+	first, last int            // rows
+	c0, c1      int            // columns
+	cut0, cut1  int            // of the panels
+	whole       bool           // one cut has all panels
+	base        unsafe.Pointer // of what pixel c0 of the first row reads
+}
+
 // Do computes one job: a block of rows of an image.
 func (p *Plan) Do(worker, job int) {
-	a := p.args
-	if a.Stop != nil && a.Stop() {
+	if a := p.args; a.Stop != nil && a.Stop() {
 		return
 	}
-	w, s := p.cur, &p.s
-	cuts := w.cuts
-	direct := p.direct()
-	if !direct { // a pixel leaves when all of its channels are there
-		cuts = 1
+	sc := &p.workers[worker]
+	b := p.part(job)
+	p.setTile(&sc.t)
+	p.reserve(sc)
+	b.base = p.source(sc, worker, &b)
+	for cut := b.cut0; cut < b.cut1; cut++ {
+		for row := b.first; row < b.last; row++ {
+			p.pixelRow(sc, &b, cut, row)
+		}
 	}
-	cut0, cut1 := 0, cuts
+}
+
+// part returns what a job computes, but for the base.
+func (p *Plan) part(job int) part {
+	w, s := p.cur, &p.s
+	var b part
+	// Where kernels do not store, a pixel leaves when all of its channels are there.
+	b.whole = w.cuts == 1 || !p.direct()
+	if b.cut1 = w.cuts; b.whole {
+		b.cut1 = 1
+	}
 	if p.split() {
-		cut0 = job % w.cuts
-		cut1 = cut0 + 1
+		b.cut0 = job % w.cuts
+		b.cut1 = b.cut0 + 1
 		job /= w.cuts
 	}
 	block, plane := job%w.blocks, job/w.blocks
-	image, plane := plane/w.planes, plane%w.planes
-	sc := &p.workers[worker]
-	mg, cg := s.M/s.Groups, s.C/s.Groups
-	panelsAll := ceilDiv(mg, p.k.nr)
+	b.image, plane = plane/w.planes, plane%w.planes
+	b.z, b.plane = plane*w.in.z, b.image*s.Depth.or(one).Out+w.ph.oz+plane*w.out.z
+	from := block * w.block
+	if w.flat {
+		b.last, b.c0, b.c1 = 1, from, min(from+w.block, w.cols)
+	} else {
+		b.first, b.last, b.c1 = from, min(from+w.block, w.rows), w.cols
+	}
+	return b
+}
 
-	t := &sc.t
+// setTile sets what all tiles of a job have in common.
+func (p *Plan) setTile(t *tile) {
+	a, w := p.args, p.cur
 	t.offs, t.segs, t.k = unsafe.Pointer(unsafe.SliceData(w.offs)), len(w.offs), w.steps
+	t.ars = w.pitch * p.k.kind.size()
 	t.lo, t.hi, t.p, t.q, t.mode, t.s, t.t = a.Act.Lo, a.Act.Hi, a.Act.P, a.Act.Q, int(a.Act.Mode), a.Act.S, a.Act.T
 	if a.Raw {
 		t.mode = raw
 	}
-	size, loads := p.k.kind.size(), p.loads()
-	depth := s.Depth.or(one)
-	sz, sy, sx, oz, oy, ox, stepZ, stepY, stepX := depth.Stride, s.SH, s.SW, 0, 0, 0, 1, 1, 1
-	if s.Transposed {
-		sz, sy, sx, oz, oy, ox, stepZ, stepY, stepX = 1, 1, 1, w.ph.oz, w.ph.oy, w.ph.ox, depth.Stride, s.SH, s.SW
-	}
-	from, to := image*depth.In+plane*sz+w.dzMin, image*depth.Out+oz+plane*stepZ // of all planes
-	t.ars = sx * s.C * size
-	switch {
-	case w.gathered:
-		t.ars = w.line / w.cols * size
-	case w.flat:
-		t.ars = w.pitch * size
-	}
-
 	t.narrow = 0
 	if p.narrow {
 		q := &a.Quant
 		t.narrow, t.qscale, t.qlo, t.qhi, t.qzero = 1, q.Scale, float32(q.Low-q.Zero), float32(q.High-q.Zero), q.Zero
 	}
-	if !direct { // a tile is finished outside Y
-		sc.need(&sc.out, p.k.mr*p.stored()*s.M)
+}
+
+// reserve makes scratch memory for tiles that are not stored where they belong.
+func (p *Plan) reserve(sc *scratch) {
+	if !p.direct() { // a tile is finished outside Y
+		sc.need(&sc.out, p.k.mr*p.stored()*p.s.M)
 	}
 	if !p.k.masks {
 		sc.need(&sc.edge, 2*p.k.mr*p.k.nr)
 	}
-	first, last := block*w.block, min((block+1)*w.block, w.rows)
-	if w.flat {
-		first, last = 0, 1
+}
+
+// pixelRow computes a row of a part by the panels of a cut, in strips of nearly equal heights.
+func (p *Plan) pixelRow(sc *scratch, b *part, cut, row int) {
+	a, w, s, size := p.args, p.cur, &p.s, p.k.kind.size()
+	cg, panels := s.C/s.Groups, ceilDiv(s.M/s.Groups, p.k.nr)
+	p0, p1 := cut*w.panels, min((cut+1)*w.panels, panels)
+	if b.whole {
+		p1 = panels
 	}
-	var base unsafe.Pointer // of the pixel at row 0, column 0 of the block
-	switch {
-	case w.patches:
-		base = p.patch(sc, block)
-	case w.gathered:
-		base = p.gather(sc, image, plane*sz, first, last, sy, sx)
-	case w.copied:
-		base = p.copyRows(sc, image, plane*sz+w.dzMin, first, last, sy)
-	case loads:
-		base = p.loadRows(sc, worker, from, block, first, last, sy)
-	default:
-		base = p.pixels(from * s.H * s.W * s.C)
+	most := w.strips // of a call
+	if !p.direct() {
+		most = min(most, p.stored())
 	}
-	for cut := cut0; cut < cut1; cut++ {
-		p0, p1 := cut*w.panels, min((cut+1)*w.panels, panelsAll)
-		if cuts == 1 {
-			p1 = panelsAll
+	post := (a.Post != nil || !p.direct()) && p1 == panels
+	strips := ceilDiv(b.c1-b.c0, w.mr)
+	low, rem := (b.c1-b.c0)/strips, (b.c1-b.c0)%strips
+	col := b.c0
+	for st := 0; st < strips; {
+		h, count := low, strips-st
+		if st < rem {
+			h, count = low+1, rem-st
 		}
-		for row := first; row < last; row++ {
-			c0, c1 := 0, w.cols
-			if w.flat {
-				c0, c1 = block*w.block, min((block+1)*w.block, w.cols)
-			}
-			strips := ceilDiv(c1-c0, w.mr)
-			low, rem := (c1-c0)/strips, (c1-c0)%strips
-			col := c0
-			for st := 0; st < strips; {
-				h, count := low, strips-st
-				if st < rem {
-					h, count = low+1, rem-st
-				}
-				count = min(count, w.strips)
-				if !direct {
-					count = min(count, p.stored())
-				}
-				var at int
-				switch {
-				case w.gathered:
-					at = (row-first)*len(w.ph.segs)*w.line + col*(w.line/w.cols)
-				case w.copied:
-					at = ((row-first)*sy*w.width + col*sx) * s.C
-				case loads && w.flat:
-					at = (col - c0) * w.pitch
-				case loads:
-					at = ((row-first)*sy*w.width + col*sx) * s.C
-				default:
-					at = (row*sy*w.width + col*sx) * s.C
-				}
-				pixel := (to*s.OH+oy+row*stepY)*s.OW + ox + col*stepX
-				for g := range s.Groups {
-					t.a = unsafe.Add(base, (at+g*cg)*size)
-					p.panels(sc, g, p0, p1, h, count, pixel, stepX, (row-first)*strips+st)
-				}
-				if (a.Post != nil || !direct) && cut == cuts-1 {
-					p.post(sc, h*count, pixel, stepX)
-				}
-				col += h * count
-				st += count
-			}
+		count = min(count, most)
+		at := (row-b.first)*w.rowPitch + (col-b.c0)*w.pitch
+		pixel := (b.plane*s.OH+w.ph.oy+row*w.out.y)*s.OW + w.ph.ox + col*w.out.x
+		for g := range s.Groups {
+			sc.t.a = unsafe.Add(b.base, (at+g*cg)*size)
+			p.panels(sc, g, p0, p1, h, count, pixel, w.out.x, (row-b.first)*strips+st)
 		}
+		if post {
+			p.post(sc, h*count, pixel, w.out.x)
+		}
+		col += h * count
+		st += count
 	}
 }
 
