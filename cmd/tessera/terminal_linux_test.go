@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -113,7 +114,15 @@ func TestSignals(t *testing.T) {
 		<-ctx.Done()
 		fmt.Println("told")
 		select {}
+	case "nohup":
+		untilSignal(context.Background(), os.Interrupt)
+		fmt.Println(signal.Ignored(unix.SIGHUP))
+		os.Exit(0)
 	}
+	// What this process ignores, as under nohup or in the background of a script, its children would ignore too; what it listens to they do not inherit.
+	listened := make(chan os.Signal, 1)
+	signal.Notify(listened, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer signal.Stop(listened)
 	for _, s := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP} {
 		screen, tty := newTerminal(t)
 		before, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
@@ -160,6 +169,13 @@ func TestSignals(t *testing.T) {
 		}, time.Minute, 10*time.Millisecond)
 		require.Equal(t, s, exit.Sys().(syscall.WaitStatus).Signal())
 	}
+	child := rerun.Self("-test.run", "^TestSignals$")
+	child.Env = append(os.Environ(), "SIGNALS_CHILD=nohup")
+	signal.Ignore(unix.SIGHUP)
+	defer signal.Reset(unix.SIGHUP)
+	out, err := child.Output()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "true\n", string(out))
 }
 
 // Ctrl-Z stops the program, and the terminal is as it was before; however it was stopped, when it goes on it takes the terminal again and shows the line
