@@ -22,9 +22,9 @@ type blocking struct {
 // maxChunk bounds the steps of a chunk that block returns.
 func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
 
-// block decides the blocking of m strips of at most h rows, steps of k and panels of B for the number of workers. copies says that
-// chunks are copied into memory for maxChunk steps.
-func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, copies bool) blocking {
+// block decides the blocking of m strips of at most h rows, steps of k and panels of B for the number of workers. copiesA and copiesB say that
+// chunks are copied into memory, of A for maxChunk steps, of B for the share of L2 that it has.
+func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, copiesA, copiesB bool) blocking {
 	nr := k.b.nr
 	lane := k.a.lane()
 	panelStep := lane * nr // bytes of B (widened, for the types that are) a step
@@ -36,7 +36,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	} else if h <= 4 {
 		kc *= 4 // a low strip is small, and fewer passes over C pay
 	}
-	if strips == 1 && !copies {
+	if strips == 1 && !copiesA && !copiesB {
 		// B goes by once, at the pace of memory, which likes panels of all of k; the strip comes from L2.
 		kc = max(kc, in.L2/100*kn.cPercent/(4*h))
 	}
@@ -46,7 +46,7 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	if k.a == aInner {
 		most = strips * panels // the kernel fetches C ahead, and every block copies A and widens B
 	}
-	if strips == 1 && kc == steps && !copies {
+	if strips == 1 && kc == steps && !copiesB {
 		wide := 1
 		if h < len(k.wideP) {
 			wide = max(k.wideP[h], 1)

@@ -316,7 +316,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
 	p.bl = block(in, p.kn, p.kern, p.tallest(), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
-		p.localA || p.localB || p.widen)
+		p.localA, p.localB || p.widen)
 	if p.byPanel {
 		p.bl = blockByPanel(in, p.kn, p.kern, min(p.low+1, p.height), p.strips, p.kp, p.panels, workers, p.once)
 	} else if p.localB {
