@@ -163,7 +163,7 @@ func TestCallsAreShort(t *testing.T) {
 		}
 	})
 	seePacking(t, func(call string, bytes int) {
-		if bytes > 2*callBytes {
+		if bytes > 2*packCallBytes {
 			t.Errorf("%s: a call of %s moves %d bytes", name, call, bytes)
 		}
 	})

@@ -30,8 +30,8 @@ type panel struct {
 // packSteps is how many k of a panel are packed together, a multiple of all groups: one call of assembly cannot be interrupted.
 const packSteps = 1024
 
-// callBytes is what a call goes through at most where there is more.
-const callBytes = 256 << 10
+// packCallBytes is what a call of packing or of sums goes through at most where there is more; those of kernels have a knob.
+const packCallBytes = 256 << 10
 
 // packPanel packs one panel.
 func packPanel[T word](dst, src unsafe.Pointer, p panel) {
@@ -480,7 +480,7 @@ func packPanelsB(dst unsafe.Pointer, b *Matrix, f format, j, k0, depth, panels, 
 	if copyPanels != nil && b.typ == F32 && f.elem == F32 && b.ColStride == 1 && f.nr%16 == 0 && depth > 0 {
 		done = min(panels, (b.Cols-j)/f.nr)
 		if done > 0 {
-			rows := max(callBytes/(done*f.nr*4), 8)
+			rows := max(packCallBytes/(done*f.nr*4), 8)
 			for t := 0; t < depth; t += rows {
 				copyPanels(unsafe.Add(dst, t*f.nr*4), b.at(k0+t, j), b.RowStride*4, min(rows, depth-t), done, stride, f.nr*4)
 			}
@@ -498,7 +498,7 @@ const maxColumns = 3 * 2048 / 32
 func columnSums(sums, panel unsafe.Pointer, f format, depth int) {
 	out := unsafe.Slice((*int32)(sums), f.nr)
 	steps := ceilDiv(depth, f.kr)
-	if piece := callBytes / f.step(); steps > piece {
+	if piece := packCallBytes / f.step(); steps > piece {
 		var total [maxColumns]int32
 		for t := 0; t < steps; t += piece {
 			columnSums(sums, unsafe.Add(panel, t*f.step()), f, min(piece*f.kr, depth-t*f.kr))
@@ -552,7 +552,7 @@ func rowSums(rows, strip unsafe.Pointer, kern *kernel, h, steps int) {
 	width := stepRows(h)
 	if sumGroups != nil && h >= 4 {
 		clear(out)
-		const piece = callBytes / 64
+		const piece = packCallBytes / 64
 		for t := 0; t < steps; t += piece {
 			var sums [16]int32
 			callSumGroups(unsafe.Pointer(&sums), unsafe.Add(strip, t*width*4), min(piece, steps-t), width*4, width, false)
@@ -584,8 +584,8 @@ func sumRows(rows unsafe.Pointer, a *Matrix, row, h int) {
 		for i := 0; i < h; i += together {
 			var total [together]int32
 			part := out[i:min(i+together, h)]
-			for t := 0; t < done; t += callBytes / together {
-				sumBytes(unsafe.Pointer(&part[0]), unsafe.Add(src, i*a.RowStride+t), a.RowStride, len(part), min(callBytes/together, done-t), a.typ == U8)
+			for t := 0; t < done; t += packCallBytes / together {
+				sumBytes(unsafe.Pointer(&part[0]), unsafe.Add(src, i*a.RowStride+t), a.RowStride, len(part), min(packCallBytes/together, done-t), a.typ == U8)
 				for j, v := range part {
 					total[j] += v
 				}
