@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -52,6 +53,7 @@ func seeKernels(t *testing.T, see func(name string, macs, bytes int)) {
 			wrap(k, list, nil)
 		}
 		wrap(k, k.wide, k.wideP)
+		wrap(k, k.pairs, slices.Repeat([]int{2}, len(k.pairs)))
 	}
 }
 

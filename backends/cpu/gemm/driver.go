@@ -49,6 +49,7 @@ type product struct {
 	localA, localB         bool // workers copy strips of A, or pack panels of B, just before they use them
 	packRows               bool // strips pack the rows of the panel that follows
 	axpy                   bool // one row against a row-major B
+	pairs                  bool // low strips take panels in pairs
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
 	aPacked, bPacked       unsafe.Pointer
@@ -71,7 +72,7 @@ type worker struct {
 	block innerBlock
 	packs [2]int // copies of strips of A and of chunks of B
 	hold  [2*holdBytes + 192]byte
-	_     [256 - unsafe.Sizeof(kargs{})]byte
+	_     [320 - unsafe.Sizeof(kargs{})]byte
 }
 
 // strip returns the first row and the height of strip s of the part.
@@ -151,6 +152,7 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		}
 		p.height = min(kern.mr, rows)
 	}
+	p.pairs = in.L1DWays <= kn.pairWays && kern.pairs != nil
 	p.chooseOrder(in)
 	if p.whole(in) {
 		p.byPanel, l.whole = false, true
@@ -512,6 +514,7 @@ func (p *product) compute(worker, job int) {
 	s0, s1, p0, p1 := p.blockOf(job)
 	args := &p.workers[worker].args
 	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
+	args.pairs = p.pairs
 	tail := nr
 	if p1 == p.panels {
 		tail = p.tail
@@ -636,13 +639,16 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
 	kr := p.kern.a.kr
 	step := kr * f.step() / f.kr // bytes of a panel that a step takes
 	args.aheadLine = 16
-	if p.kern.rowsDown != nil {
+	if pairs := args.pairs && args.acs == 4 && p.tallest() < len(p.kern.pairs); pairs || p.kern.rowsDown != nil {
+		if strips == 1 && pairs {
+			return // two streams, which the processor follows by itself
+		}
 		if strips == 1 {
 			args.ahead, args.aheadStep = uintptr(base)+uintptr(p0*stride+t0*step+farAhead), stride
 			args.aheadLine = 64
 			return
 		}
-		for args.aheadLine < 64 && args.aheadLine*strips < step {
+		for args.aheadLine < step && args.aheadLine*strips < step {
 			args.aheadLine *= 2
 		}
 	}

@@ -57,7 +57,7 @@ type kargs struct {
 	// Paced kernels compute a run of tiles of which each has A and C a step further on, as the panels of B that others go through: along the
 	// panels, or, with bps 0, down the strips of one panel, all of full width. They also fetch the tile of C that follows.
 	nextC     int // bytes from the last tile of C of the run to what is computed after it
-	aheadLine int // bytes that ahead moves on in each step, up to 64; in kernels that go down a panel, in each eight steps
+	aheadLine int // bytes that ahead moves on in each step, up to 64, with pairs 128; in kernels that go down a panel, in each eight steps
 	nextAStep int // bytes that nextA moves on from tile to tile
 	aStep     int
 	cStep     int
@@ -73,6 +73,8 @@ type kargs struct {
 	hold  unsafe.Pointer
 	heldC uintptr
 	tileC uintptr // the next tile: it is asked for early, into L2, and again shortly before, since in L1 its lines may push each other out
+
+	pairs bool // low strips take panels in pairs where they can
 }
 
 // The offsets that the assembly uses.
@@ -147,6 +149,9 @@ type kernel struct {
 	wide                       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP                      []int
 
+	// nil, or by height: like rows, for two panels at once. They fetch up to a whole step of each of the two panels from ahead on.
+	pairs []func(*kargs)
+
 	exactB bool // no function reads more than tail columns of the last panel of B
 
 	// axpy is nil, or adds eight rows of a row-major B, ldb bytes apart, times the eight values at a to n elements of C, a multiple
@@ -187,10 +192,7 @@ func (k *kernel) run(p *kargs, h, panels, tail, most int) {
 		k.runAtOnce(p, h, panels, tail)
 		return
 	}
-	group := 1 // panels that one function takes
-	if h < len(k.wideP) && k.wide[h] != nil {
-		group = k.wideP[h]
-	}
+	_, group := k.several(p, h)
 	group = max(most/step/p.k/group, 1) * group
 	first := *p
 	for done := 0; done < panels; done += group {
@@ -204,6 +206,17 @@ func (k *kernel) run(p *kargs, h, panels, tail, most int) {
 		}
 		k.runInPieces(p, h, n, t, max(most/step/n, 1))
 	}
+}
+
+// several returns the function that takes several panels at once for a strip of h rows, and how many; nil and 1 is none.
+func (k *kernel) several(p *kargs, h int) (f func(*kargs), panels int) {
+	switch {
+	case p.pairs && h < len(k.pairs) && p.acs == 4 && p.bks == k.b.step():
+		return k.pairs[h], 2
+	case h < len(k.wide) && k.wide[h] != nil:
+		return k.wide[h], k.wideP[h]
+	}
+	return nil, 1
 }
 
 // pieceSteps is what the steps of a call are a multiple of where k is divided: whole groups of every format.
@@ -243,15 +256,14 @@ func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
 			full = k.fast[h]
 		}
 	}
-	if k.wide != nil && h < len(k.wide) && k.wide[h] != nil {
-		w := k.wideP[h]
+	if wide, w := k.several(p, h); wide != nil {
 		whole := panels
 		if tail < nr {
 			whole--
 		}
 		if g := whole / w; g > 0 {
 			p.panels, p.tail = g, nr
-			k.wide[h](p)
+			wide(p)
 			panels -= g * w
 			if panels == 0 {
 				return

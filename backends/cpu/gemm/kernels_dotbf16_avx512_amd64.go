@@ -34,6 +34,16 @@ var dotBF16AVX512rows = [15]func(*kargs){
 	14: dotBF16AVX512h14x32r,
 }
 
+// dotBF16AVX512pairs do as rows with two panels at once.
+var dotBF16AVX512pairs = [7]func(*kargs){
+	1: dotBF16AVX512h1x64r,
+	2: dotBF16AVX512h2x64r,
+	3: dotBF16AVX512h3x64r,
+	4: dotBF16AVX512h4x64r,
+	5: dotBF16AVX512h5x64r,
+	6: dotBF16AVX512h6x64r,
+}
+
 // dotBF16AVX512full are the kernels of one panel, by height.
 var dotBF16AVX512full = [15]func(*kargs){
 	1:  dotBF16AVX512h1x32,
@@ -92,6 +102,11 @@ func dotBF16AVX512h1x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h1x128(p *kargs)
 
+// dotBF16AVX512h1x64r multiplies 1 rows by 64 columns a step, B as dotbf16, B packed, A by rows.
+//
+//go:noescape
+func dotBF16AVX512h1x64r(p *kargs)
+
 // dotBF16AVX512h2x32 multiplies 2 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -107,6 +122,11 @@ func dotBF16AVX512h2x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h2x64(p *kargs)
 
+// dotBF16AVX512h2x64r multiplies 2 rows by 64 columns a step, B as dotbf16, B packed, A by rows.
+//
+//go:noescape
+func dotBF16AVX512h2x64r(p *kargs)
+
 // dotBF16AVX512h3x32 multiplies 3 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -121,6 +141,11 @@ func dotBF16AVX512h3x16(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h3x64(p *kargs)
+
+// dotBF16AVX512h3x64r multiplies 3 rows by 64 columns a step, B as dotbf16, B packed, A by rows.
+//
+//go:noescape
+func dotBF16AVX512h3x64r(p *kargs)
 
 // dotBF16AVX512h4x32 multiplies 4 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
@@ -142,6 +167,11 @@ func dotBF16AVX512h4x32p(p *kargs)
 //go:noescape
 func dotBF16AVX512h4x32r(p *kargs)
 
+// dotBF16AVX512h4x64r multiplies 4 rows by 64 columns a step, B as dotbf16, B packed, A by rows.
+//
+//go:noescape
+func dotBF16AVX512h4x64r(p *kargs)
+
 // dotBF16AVX512h5x32 multiplies 5 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -162,6 +192,11 @@ func dotBF16AVX512h5x32p(p *kargs)
 //go:noescape
 func dotBF16AVX512h5x32r(p *kargs)
 
+// dotBF16AVX512h5x64r multiplies 5 rows by 64 columns a step, B as dotbf16, B packed, A by rows.
+//
+//go:noescape
+func dotBF16AVX512h5x64r(p *kargs)
+
 // dotBF16AVX512h6x32 multiplies 6 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -181,6 +216,11 @@ func dotBF16AVX512h6x32p(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h6x32r(p *kargs)
+
+// dotBF16AVX512h6x64r multiplies 6 rows by 64 columns a step, B as dotbf16, B packed, A by rows.
+//
+//go:noescape
+func dotBF16AVX512h6x64r(p *kargs)
 
 // dotBF16AVX512h7x32 multiplies 7 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //

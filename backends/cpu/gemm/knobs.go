@@ -34,6 +34,7 @@ type knobs struct {
 	bInPlaceBytes int
 	packTogether  int
 	conflictRows  int
+	pairWays      int
 	innerRows     int
 	innerDepth    int
 	innerSteps    int
@@ -78,6 +79,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"panels of B that are packed together: 32 of f32 take a page of each row, which prefetchers and page tables like"),
 	knob.Int(func(k *knobs) *int { return &k.conflictRows }, "TESSERA_CONFLICT_ROWS", 0, 0, 64,
 		"rows of a strip at most when they compete for the sets of L1; 0 is two fewer than L1 has ways, which leaves lines for B and C"),
+	knob.Int(func(k *knobs) *int { return &k.pairWays }, "TESSERA_PAIR_WAYS", 8, 0, 64,
+		"ways of L1 up to which strips of at most six rows take panels of a packed B in pairs with AVX-512: with few ways most strips are that low, and two panels halve the loads for a multiply-add"),
 	knob.Int(func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 512, 0, 1<<30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"),
 	knob.Int(func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 32, 1, 1<<30,

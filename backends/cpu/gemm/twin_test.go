@@ -90,14 +90,23 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	if x.short {
 		most = 1
 	}
-	got := call(func(p *kargs) { k.run(p, x.h, panels, tail, most) })
+	pairs := []bool{false}
+	if k.pairs != nil {
+		pairs = []bool{false, true}
+	}
 	want := call(func(p *kargs) {
 		p.panels, p.tail = panels, tail
 		k.twin(x.h)(p)
 	})
-	for i := range want {
-		if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
-			t.Fatalf("%s %+v: element %d, %d of C is %v, twin %v", k.name, x, i/ldc, i%ldc, got[i], want[i])
+	for _, pairs := range pairs {
+		got := call(func(p *kargs) {
+			p.pairs = pairs
+			k.run(p, x.h, panels, tail, most)
+		})
+		for i := range want {
+			if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
+				t.Fatalf("%s %+v, in pairs %v: element %d, %d of C is %v, twin %v", k.name, x, pairs, i/ldc, i%ldc, got[i], want[i])
+			}
 		}
 	}
 }

@@ -125,7 +125,8 @@ const (
 // more of the front end to the other hyperthread. Broadcasts through a register keep the loads at two a cycle; with an index
 // register the processor splits the two again, so kernels for other strides always use a register.
 //
-// A row kernel takes B packed and A as rows whose steps lie side by side.
+// A row kernel takes B packed and A as rows whose steps lie side by side. One for pairs takes two panels at once, which is twice the multiply-adds
+// for each element of A; it has no index register to spare for broadcasts in the multiply-adds and needs none.
 func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	fast := form != anyStrides
 	cols := nv * 16
@@ -166,7 +167,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if form != packedA {
 		f.strides(h)
 	}
-	if np > 1 { // h <= 3: R10, R11 are free
+	pair := form == rowsA && np > 1
+	if pair { // h <= pairRows: R11 and the following are free
+		f.p("\tMOVQ %d(DI), R11", oBPS)
+	} else if np > 1 { // h <= 3: R10, R11 are free
 		f.p("\tMOVQ %d(DI), R10", oBPS)
 		if np > 2 {
 			f.p("\tLEAQ (R10)(R10*2), R11")
@@ -280,14 +284,20 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tTESTQ SI, SI")
 		f.p("\tJEQ near")
 		f.p("\tMOVQ %d(DI), DX", oAheadS)
+		if pair {
+			f.p("\tMOVQ %d(DI), R12", oAheadL)
+			f.p("\tLEAQ (SI)(DX*1), R13")
+			f.p("\tADDQ DX, DX")
+		}
 		f.p("\tADDQ SI, DX")
 		f.p("\tMOVQ DX, %d(DI)", oAhead)
 		f.p("\tMOVQ %d(DI), DX", oNextA)
 		f.p("\tMOVQ %d(DI), CX", oNextAS)
-		f.p("\tADDQ $128, %d(DI)", oNextA)
+		f.p("\tADDQ $%d, %d(DI)", 128*np, oNextA)
 		for i := 0; i < h; i++ {
-			f.p("\tPREFETCHT1 (DX)")
-			f.p("\tPREFETCHT1 64(DX)")
+			for line := range 2 * np {
+				f.p("\tPREFETCHT1 %s", withDisp("(DX)", 64*line))
+			}
 			if i+1 < h {
 				f.p("\tADDQ CX, DX")
 			}
@@ -295,6 +305,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tJMP sums")
 		f.p("near: // nothing to fetch: the address stays in A")
 		f.p("\tMOVQ %d(DI), SI", oA)
+		if pair {
+			f.p("\tMOVQ SI, R13")
+			f.p("\tXORL R12, R12")
+		}
 		f.p("sums:")
 	}
 	f.p("\tMOVQ %d(DI), AX", oA)
@@ -405,12 +419,26 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		aStep = 4
 	}
 	fastStep := func(u int) {
-		for v := 0; v < n; v++ {
-			loadB(v, fmt.Sprintf("%d(BX)", u*bStep+64*v))
+		at := func(v, ahead int) string {
+			index := ""
+			if v >= nv {
+				index = "(R11*1)"
+			}
+			return fmt.Sprintf("%d(BX)%s", u*bStep+64*(v%nv)+ahead, index)
 		}
-		if h <= 8 {
+		for v := 0; v < n; v++ {
+			loadB(v, at(v, 0))
+		}
+		if pair { // of what the worker needs next: up to the whole step of each panel
+			for _, next := range []string{"(SI)", "(R13)"} {
+				f.p("\tPREFETCHT1 %s", next)
+				f.p("\tPREFETCHT1 %s", withDisp(next, 64))
+			}
+			f.p("\tADDQ R12, SI")
+			f.p("\tADDQ R12, R13")
+		} else if h <= 8 {
 			for v := 0; v < n; v++ {
-				f.p("\tPREFETCHT0 %d(BX)", u*bStep+64*v+farPrefetch)
+				f.p("\tPREFETCHT0 %s", at(v, farPrefetch))
 			}
 		}
 		const share, of = 2, 7 // of the rows go through a register
@@ -465,8 +493,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 	}
 	if fast {
-		f.p("\tPREFETCHT1 (SI) // of what the worker needs next")
-		f.p("\tADDQ $64, SI")
+		if !pair {
+			f.p("\tPREFETCHT1 (SI) // of what the worker needs next")
+			f.p("\tADDQ $64, SI")
+		}
 		f.p("\tADDQ $%d, AX", unroll*aStep)
 		f.p("\tADDQ $%d, BX", unroll*bStep)
 	}
@@ -537,6 +567,9 @@ func wide512(h int) int {
 	}
 	return 1
 }
+
+// pairRows bounds the height of kernels for pairs of panels: 24 sums, four vectors of B and two of A.
+const pairRows = 6
 
 // kernelAVX2 emits h rows by nv vectors of 8 columns.
 func (f *file) kernelAVX2(fam family512, h, nv, np int) string {
@@ -871,20 +904,28 @@ func amd64(out string) {
 	} {
 		f, tables := &file{}, ""
 		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
+		pairs := map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
 			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
 			half[h] = f.kernel512(fam.family512, h, 1, 1, anyStrides)
 			if np := wide512(h); np > 1 {
 				wide[h] = f.kernel512(fam.family512, h, 2, np, anyStrides)
 			}
-			if h >= 4 && fam.b != "bf16" && fam.b != "f16" {
+			if fam.b == "bf16" || fam.b == "f16" {
+				continue
+			}
+			if h >= 4 {
 				fast[h] = f.kernel512(fam.family512, h, 2, 1, packedA)
 				rows[h] = f.kernel512(fam.family512, h, 2, 1, rowsA)
+			}
+			if h <= pairRows {
+				pairs[h] = f.kernel512(fam.family512, h, 2, 2, rowsA)
 			}
 		}
 		if len(fast) > 0 {
 			tables += table(fam.name+"AVX512fast", "take both operands packed.", fast, fam.mr)
 			tables += table(fam.name+"AVX512rows", "take B packed and A by rows.", rows, fam.mr)
+			tables += table(fam.name+"AVX512pairs", "do as rows with two panels at once.", pairs, pairRows)
 		}
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
