@@ -40,24 +40,33 @@ func create(path string) (*os.File, error) {
 }
 
 // Write calls write with a new file in the folder of path, and gives that file the mode and the name when write has returned no
-// error. Where path is a link, the file that it names is replaced or made, and the link stays. Only a regular file is replaced.
+// error. On Linux nothing else stays where the process is killed meanwhile. Where path is a link, the file that it names is replaced or made, and the link stays. Only a regular file is replaced.
 func Write(path string, mode fs.FileMode, write func(*os.File) error) error {
 	path, err := target(path)
 	if err != nil {
 		return err
 	}
-	tmp, err := create(path)
+	name := "" // of what is written, where it has one
+	tmp, err := unnamed(filepath.Dir(path))
 	if err != nil {
-		return err
+		if tmp, err = create(path); err != nil {
+			return err
+		}
+		name = tmp.Name()
 	}
-	defer os.Remove(tmp.Name()) // fails when it has been renamed
+	defer func() { _ = os.Remove(name) }() // fails when it has been renamed
 	if err = write(tmp); err == nil {
 		err = tmp.Chmod(mode)
+	}
+	if err == nil && name == "" {
+		if name, err = link(tmp, filepath.Dir(path)); err != nil {
+			err = &fs.PathError{Op: "create", Path: path, Err: err}
+		}
 	}
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), path)
+	return os.Rename(name, path)
 }
 
 // target returns the path of the file that a write to path replaces or makes.
