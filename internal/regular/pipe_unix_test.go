@@ -38,3 +38,34 @@ func TestStreamsOfTheProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "text", string(data))
 }
+
+// A stream that goes on for ever is an error, not all of the memory; a file that the process was started with has an end.
+func TestStreamsAreBounded(t *testing.T) {
+	for n := range 6 {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		_, err = w.WriteString("text!"[:n])
+		require.NoError(t, err)
+		if n < 5 {
+			require.NoError(t, w.Close())
+		} // else the writer goes on
+		name := fmt.Sprintf("/dev/fd/%d", r.Fd())
+		data, err := readStream(name, 4)
+		if n < 5 {
+			require.NoError(t, err)
+			require.Equal(t, "text!"[:n], string(data))
+		} else {
+			require.ErrorContains(t, err, name+": more than 4 bytes")
+			require.NoError(t, w.Close())
+		}
+		require.NoError(t, r.Close())
+	}
+	file, err := os.CreateTemp(t.TempDir(), "f")
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = file.WriteString("longer than the bound")
+	require.NoError(t, err)
+	data, err := readStream(fmt.Sprintf("/dev/fd/%d", file.Fd()), 4)
+	require.NoError(t, err)
+	require.Equal(t, "longer than the bound", string(data))
+}

@@ -51,8 +51,27 @@ func OpenStream(name string) (*os.File, error) {
 	return Open(name)
 }
 
-// ReadStream returns the bytes of what OpenStream opens.
-func ReadStream(name string) ([]byte, error) { return read(OpenStream(name)) }
+// maxStream bounds what is read of a stream, which may have no end.
+const maxStream = 1 << 30
+
+// ReadStream returns the bytes of what OpenStream opens, of a stream 1 GiB at most: more is an error.
+func ReadStream(name string) ([]byte, error) { return readStream(name, maxStream) }
+
+func readStream(name string, most int64) ([]byte, error) {
+	f, err := OpenStream(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		return io.ReadAll(f)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		return nil, fmt.Errorf("%s: more than %d bytes, which a stream may have at most", name, most)
+	}
+	return data, err
+}
 
 func read(f *os.File, err error) ([]byte, error) {
 	if err != nil {
