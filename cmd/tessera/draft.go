@@ -47,13 +47,13 @@ func (d *draftFlags) open(f *llmFlags, m *languageModel, o *llm.GenerateOptions)
 	if f.packed == besideModel {
 		opened.WeightCache = llm.WeightCachePath(d.file)
 	}
-	opened.Graph.Profile = false // the profile is that of the model
-	if opened.Graph.MaxMemory > 0 {
+	opened.Profile = false // the profile is that of the model
+	if opened.MaxMemory > 0 {
 		exe, err := m.Executable()
 		if err != nil {
 			return err
 		}
-		if opened.Graph.MaxMemory -= exe.Memory().Total; opened.Graph.MaxMemory <= 0 {
+		if opened.MaxMemory -= exe.Memory().Total; opened.MaxMemory <= 0 {
 			return errors.New("--draft: --max-memory leaves nothing beside the model")
 		}
 	}

@@ -84,7 +84,8 @@ func (f *llmFlags) open() (*languageModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := llm.Options{Backends: options.Backends, Context: f.context, CacheType: cache, WeightCache: f.packed, Graph: options}
+	o := llm.Options{Backends: options.Backends, Context: f.context, CacheType: cache, WeightCache: f.packed,
+		Strict: options.Strict, MaxMemory: options.MaxMemory, DisablePasses: options.DisablePasses, Profile: options.Profile}
 	if f.packed == besideModel {
 		o.WeightCache = llm.WeightCachePath(f.Model)
 	}

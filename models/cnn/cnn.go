@@ -34,11 +34,12 @@ type Options struct {
 	Mean, Std []float32          // then: - Mean, / Std; one number a channel or one for all
 	Top       int                // classes to report, best first; 0 means 5
 	Batch     int                // pictures at a time at most, if the model allows any number; 0 means 32
-	Strict    bool
-	MaxMemory int64
-	Profile   bool
-	// DisablePasses names passes over the graph to leave out.
-	DisablePasses []string
+
+	// What the graph is told, as in onnx.Options.
+	Strict        bool     // a product that an earlier backend refuses is an error, not a fallback
+	MaxMemory     int64    // bytes above which a model is refused; 0 is no limit
+	DisablePasses []string // names of passes over the graph to leave out, or "all"
+	Profile       bool     // measure every node
 }
 
 // Classifier is a model whose input is pictures and whose output is a score for each class. One goroutine at a time uses it.

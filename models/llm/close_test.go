@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/models/llm"
 	"github.com/tessera-go/tessera/models/llm/llmtest"
 	"github.com/tessera-go/tessera/models/llm/tolstoy"
@@ -160,13 +161,14 @@ func TestCloseBesideEveryCall(t *testing.T) {
 				var o llm.Options
 				var steps atomic.Int64
 				at, reached := int64(1+round/2), make(chan struct{})
-				step := func(int, int) {
+				step := func(graph.NodeEvent) error {
 					if steps.Add(1) == at {
 						close(reached)
 					}
+					return nil
 				}
 				if round%2 == 1 {
-					o.Graph.Progress = step
+					o.OnNode = step
 					at = int64(1 + 9*round)
 				}
 				m, err := llm.Parse(data, o)
@@ -175,7 +177,7 @@ func TestCloseBesideEveryCall(t *testing.T) {
 				done := make(chan error, 1)
 				go func() {
 					for {
-						step(0, 0)
+						_ = step(graph.NodeEvent{})
 						if err := call(); err != nil {
 							done <- err
 							return

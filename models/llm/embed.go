@@ -164,9 +164,7 @@ func (m *Model) openEncoder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := m.opts.Graph
-	o.Backends = m.opts.Backends
-	if e.first, err = e.g.Compile(ctx, o); err != nil {
+	if e.first, err = e.g.Compile(ctx, m.opts.graph()); err != nil {
 		return err
 	}
 	e.free = []*graph.Executable{e.first}

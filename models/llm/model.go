@@ -51,9 +51,22 @@ type Options struct {
 	// Progress, if not nil, is called while Open packs weights, from one goroutine at a time, with the bytes of the files read so far and in all. Weights that
 	// are not kept in a file may be packed by the first runs instead, which do not call it.
 	Progress func(done, total int64)
-	// Graph options; Backends of it are ignored. OnNode and Progress are called in the middle of a call on the model, by the goroutines of several calls at
-	// one time. They must not close the session or the model, which would wait for that call: cancel its context instead.
-	Graph graph.Options
+	// Strict makes a product that an earlier backend refuses an error, not a fallback.
+	Strict bool
+	// MaxMemory is the number of bytes above which a model is refused; 0 is no limit.
+	MaxMemory int64
+	// DisablePasses names passes over the graph to leave out, of graph.PassNames, or "all".
+	DisablePasses []string
+	// Profile measures every node of the graph, for the Profile of Model.Executable.
+	Profile bool
+	// OnNode, if not nil, is called after each node of the graph; an error ends the run. It is called in the middle of a call on the model, by the
+	// goroutines of several calls at one time. It must not close the session or the model, which would wait for that call: cancel its context instead.
+	OnNode func(graph.NodeEvent) error
+}
+
+// graph returns the options of the graphs that a model is compiled to.
+func (o *Options) graph() graph.Options {
+	return graph.Options{Backends: o.Backends, Strict: o.Strict, MaxMemory: o.MaxMemory, DisablePasses: o.DisablePasses, Profile: o.Profile, OnNode: o.OnNode}
 }
 
 // CacheTypes returns the types that keys and values can have. Q8_0 needs heads whose size is a multiple of 32.
@@ -250,9 +263,7 @@ func (m *Model) program(ctx context.Context, lim limits) (p *program, err error)
 	if err != nil {
 		return nil, err
 	}
-	o := m.opts.Graph
-	o.Backends = m.opts.Backends
-	exe, err := d.g.Compile(ctx, o)
+	exe, err := d.g.Compile(ctx, m.opts.graph())
 	if err != nil {
 		return nil, err
 	}
