@@ -248,8 +248,8 @@ func (x *panelPass) downStrips(panel int) {
 				args.aStep = p.packedStrip(h)
 			}
 		}
-		if tail < nr {
-			// A short panel goes strip by strip.
+		if tail < nr || kern.rowsDown[h] == nil {
+			// A short panel goes strip by strip, and so do strips of few rows.
 			b := args.b
 			for ; s < end; s++ {
 				a, c := args.a, args.c
@@ -309,7 +309,7 @@ func (x *panelPass) packNext(panel int) int {
 	if !p.packRows || x.block > 0 || panel == x.p1 {
 		return 0
 	}
-	if panel == p.panels-1 && p.tail < nr {
+	if panel == p.panels-1 && p.tail < nr || p.kern.rowsDownPack[p.low] == nil {
 		p.packChunk(x.ownPanel(panel), panel, panel+1, x.t0, x.kc)
 		return 0
 	}
