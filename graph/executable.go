@@ -20,8 +20,8 @@ type Options struct {
 	Backends      []backends.Backend // in order of preference; the last must support everything (the CPU)
 	Strict        bool               // a product that an earlier backend refuses is an error, not a fallback
 	MaxMemory     int64              // bytes above which Compile refuses; 0 is no limit
-	DisablePasses []string           // names of passes, or "all"
-	MaxPlans      int                // plans kept for different sizes; 0 means 16
+	DisablePasses []string           // names of passes to leave out, of PassNames, or "all"
+	MaxPlans      int                // sets of symbolic sizes for which a plan is kept; 0 means 16
 	// OnNode is called after each node with its outputs, for debugging; an error ends the run.
 	OnNode func(NodeEvent) error
 	// Progress is called between nodes with how far the run is.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tessera-go/tessera/graph"
 	"github.com/tessera-go/tessera/models/onnx"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -82,6 +83,33 @@ func TestLateNodes(t *testing.T) {
 	require.Greater(t, len(lengths), 1, "the shape never changed")
 }
 
+// A session keeps the graphs of as many input shapes as MaxPlans says, those used last.
+func TestMaxPlans(t *testing.T) {
+	x := onnx.ValueInfo{Name: "x", Type: &onnx.TypeInfo{Elem: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Size: -1, Param: "n"}}}}
+	m, err := onnx.NewModel(13, &onnx.Graph{Inputs: []onnx.ValueInfo{x}, Nodes: []*onnx.Node{{Op: "Relu", In: []string{"x"}, Out: []string{"y"}}},
+		Outputs: []onnx.ValueInfo{{Name: "y"}}})
+	require.NoError(t, err)
+	for most, kept := range map[int]int{0: 8, 1: 1, 3: 3} {
+		s, err := onnx.NewSession(context.Background(), m, onnx.Options{Backends: cpu(t), MaxPlans: most})
+		require.NoError(t, err)
+		run := func(n int) *graph.Executable {
+			_, err := s.Run(context.Background(), map[string]onnx.Value{"x": onnx.Of(tensor.New(tensor.F32, n))})
+			require.NoError(t, err)
+			return s.Executable()
+		}
+		first := run(1)
+		for n := 2; n <= kept; n++ {
+			run(n)
+		}
+		require.Same(t, first, run(1), "kept")
+		for n := 2; n <= kept+1; n++ { // one more than fit: what was used longest ago goes
+			run(n)
+		}
+		require.NotSame(t, first, run(1), "dropped")
+		require.NoError(t, s.Close())
+	}
+}
+
 // A report counts every run of a session, whatever the shapes of its inputs, and those node by node.
 func TestReportCoversAllShapes(t *testing.T) {
 	w := onnx.NewTensor("w", tensor.Of([]float32{1, 2, 3, 4}, 2, 2))
@@ -90,7 +118,7 @@ func TestReportCoversAllShapes(t *testing.T) {
 		Nodes: []*onnx.Node{{Op: "MatMul", In: []string{"x", "w"}, Out: []string{"y"}}}, Outputs: []onnx.ValueInfo{{Name: "y"}}})
 	require.NoError(t, err)
 	bs := cpu(t)
-	for _, o := range []onnx.Options{{}, {MaxShapes: 1}, {Eager: true}} {
+	for _, o := range []onnx.Options{{}, {MaxPlans: 1}, {Eager: true}} {
 		o.Backends = bs
 		s, err := onnx.NewSession(context.Background(), m, o)
 		require.NoError(t, err)

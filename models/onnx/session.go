@@ -20,13 +20,14 @@ import (
 type Options struct {
 	// Backends in order of preference; the last must support everything (the CPU). They stay open when the session closes. Nil opens "cpu" for the session.
 	Backends      []backends.Backend
-	Strict        bool     // a product that an earlier backend refuses is an error
+	Strict        bool     // a product that an earlier backend refuses is an error, not a fallback
 	MaxMemory     int64    // bytes above which a model is refused; 0 is no limit
-	DisablePasses []string // of the graph
+	DisablePasses []string // names of passes over the graph to leave out, of graph.PassNames, or "all"
+	MaxPlans      int      // input shapes for which a graph is kept; 0 means 8
+	Profile       bool     // measure every node of the graph, for the Profile of Session.Executable
 	Eager         bool     // compute node by node, without a graph
-	MaxShapes     int      // graphs kept for different input shapes; 0 means 8
-	Profile       bool     // measure every node of the graph
-	OnNode        func(graph.NodeEvent) error
+	// OnNode, if not nil, is called after each node of the graph; an error ends the run.
+	OnNode func(graph.NodeEvent) error
 	// AsWritten computes operators between DequantizeLinear and QuantizeLinear in floats, as the file says, instead of in integers, whose
 	// results may differ by one step.
 	AsWritten bool
@@ -77,8 +78,8 @@ type loweredOutput struct {
 // NewSession prepares a model. Operators that are not supported are all reported here, before anything runs; a model whose input
 // shapes are fixed is compiled here too.
 func NewSession(ctx context.Context, m *Model, o Options) (*Session, error) {
-	if o.MaxShapes <= 0 {
-		o.MaxShapes = 8
+	if o.MaxPlans <= 0 {
+		o.MaxPlans = 8
 	}
 	if m.closed {
 		return nil, errClosed
@@ -404,7 +405,7 @@ func (s *Session) lower(ctx context.Context, specs map[string]tensor.Spec, pins 
 		low = &lowered{reason: err}
 	}
 	low.stamp = s.clock
-	if len(s.graphs) >= s.opts.MaxShapes {
+	if len(s.graphs) >= s.opts.MaxPlans {
 		oldest := ""
 		for k, l := range s.graphs {
 			if oldest == "" || l.stamp < s.graphs[oldest].stamp {
