@@ -33,16 +33,16 @@ type conversation struct {
 
 // reply is a line of chat --json.
 type reply struct {
-	Text          string  `json:"text"`
-	IDs           []int32 `json:"ids"`
-	PrefillTokens int     `json:"prefill_tokens"`
-	PrefillRate   float64 `json:"prefill_tok_s"`
-	DecodeRate    float64 `json:"decode_tok_s"`
-	Backend       string  `json:"backend"`
-	Model         string  `json:"model"`
-	Reason        string  `json:"reason"`          // "interrupted" after Ctrl-C, else as of generate
-	Guessed       int     `json:"guessed_tokens"`  // by the model of --draft
-	Accepted      int     `json:"accepted_tokens"` // of those
+	Text          string     `json:"text"`
+	IDs           []int32    `json:"ids"`
+	PrefillTokens int        `json:"prefill_tokens"`
+	PrefillRate   float64    `json:"prefill_tok_s"`
+	DecodeRate    float64    `json:"decode_tok_s"`
+	Backend       string     `json:"backend"`
+	Model         string     `json:"model"`
+	Reason        llm.Reason `json:"reason"`
+	Guessed       int        `json:"guessed_tokens"`  // by the model of --draft
+	Accepted      int        `json:"accepted_tokens"` // of those
 }
 
 func chatCommand() *cobra.Command {
@@ -318,7 +318,7 @@ func (c *conversation) ask(ctx context.Context, question string) error {
 	stats := c.options.Stats
 	stopped := failed != nil && answering.Err() != nil && ctx.Err() == nil
 	if stopped {
-		failed, stats.Reason = nil, "interrupted"
+		failed = nil
 	}
 	if c.json && failed == nil {
 		err := cli.PrintJSON(c.out, reply{strings.TrimRight(text.String(), " \n"), append([]int32{}, stats.Tokens...), len(stats.Prompt), finite(stats.PrefillRate()),

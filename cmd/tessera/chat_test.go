@@ -135,7 +135,7 @@ func TestChatInterrupt(t *testing.T) {
 	c.options = llm.GenerateOptions{MaxTokens: 10000, Overflow: llm.Shift, Stats: &llm.Stats{}} // it would last
 	require.NoError(t, c.talk(context.Background(), cli.NewLineReader(strings.NewReader("Tell me all.\n"), out, "", 100)))
 	require.Contains(t, notes.String(), "(stopped)")
-	require.Equal(t, "interrupted", c.options.Stats.Reason)
+	require.Equal(t, llm.ReasonInterrupted, c.options.Stats.Reason)
 	require.Len(t, talk.Messages, 2)
 	require.NotEmpty(t, talk.Messages[1].Content)
 	require.Equal(t, talk.Messages[1].Content, strings.TrimSpace(out.String()))
@@ -145,7 +145,7 @@ func TestChatInterrupt(t *testing.T) {
 	c.options.MaxTokens, c.options.Overflow = 5, llm.Stop
 	require.NoError(t, c.ask(context.Background(), "And then?"))
 	require.Len(t, talk.Messages, 4)
-	require.Equal(t, "length", c.options.Stats.Reason)
+	require.Equal(t, llm.ReasonLength, c.options.Stats.Reason)
 
 	// At the end of the program nothing hangs, though a line is being waited for.
 	ended, end := context.WithCancel(context.Background())

@@ -91,7 +91,7 @@ type generation struct {
 	LoadMS        float64      `json:"load_ms"`
 	Backend       string       `json:"backend"`
 	Model         string       `json:"model"`
-	Reason        string       `json:"reason"`
+	Reason        llm.Reason   `json:"reason"`
 	CachedTokens  int          `json:"cached_tokens"`   // of the prompt, from --prompt-cache
 	Guessed       int          `json:"guessed_tokens"`  // by the model of --draft
 	Accepted      int          `json:"accepted_tokens"` // of those
@@ -231,15 +231,15 @@ func generateCommand() *cobra.Command {
 }
 
 // ending says why a generation ended.
-func ending(reason string, n, context int) string {
+func ending(reason llm.Reason, n, context int) string {
 	switch reason {
-	case "end":
+	case llm.ReasonEnd:
 		return "; the model ended the text"
-	case "length":
+	case llm.ReasonLength:
 		return fmt.Sprintf("; -n %d reached", n)
-	case "context":
+	case llm.ReasonContext:
 		return fmt.Sprintf("; the context of %d tokens is full (--overflow shift forgets the older half and goes on)", context)
-	case "stop":
+	case llm.ReasonStop:
 		return "; a text of --stop came"
 	}
 	return ""

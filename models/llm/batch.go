@@ -291,7 +291,7 @@ func (m *Model) generateBatch(ctx context.Context, b *Batch, prompts []string, o
 				return err
 			}
 			done := r.e.emit(id, r.logits, b.s.p.lim.context-len(r.tokens))
-			if r.e.o.Stats.Reason == "caller" {
+			if r.e.o.Stats.Reason == ReasonCaller {
 				return nil
 			}
 			if !done {
@@ -352,7 +352,7 @@ func newEmitter(m *Model, o *GenerateOptions, atStart bool, yield func(Token, er
 func (e *emitter) emit(id int32, logits []float32, room int) (done bool) {
 	o, stats := e.o, e.o.Stats
 	if e.m.Tokenizer.IsEnd(id) && !o.IgnoreEnd {
-		stats.Reason = "end"
+		stats.Reason = ReasonEnd
 		if rest := e.hold.flush(e.text.Flush()); rest != "" {
 			e.yield(Token{ID: id, Text: rest}, nil)
 		}
@@ -370,21 +370,21 @@ func (e *emitter) emit(id int32, logits []float32, room int) (done bool) {
 	stats.Decode = time.Since(e.start)
 	var stopped bool
 	token.Text, stopped = e.hold.push(e.text.Push(id))
-	reason := ""
+	reason := Reason("")
 	switch {
 	case stopped:
-		reason = "stop"
+		reason = ReasonStop
 	case o.MaxTokens > 0 && len(stats.Tokens) >= o.MaxTokens:
-		reason = "length"
+		reason = ReasonLength
 	case room <= 0 && o.Overflow == Stop:
-		reason = "context"
+		reason = ReasonContext
 	}
 	if reason != "" && !stopped {
 		token.Text += e.hold.flush("")
 	}
 	stats.Reason = reason
 	if !e.yield(token, nil) {
-		stats.Reason = "caller"
+		stats.Reason = ReasonCaller
 		return true
 	}
 	return reason != ""

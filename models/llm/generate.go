@@ -56,13 +56,27 @@ type Token struct {
 	Top     []sample.Candidate
 }
 
+// Reason says why a generation ended.
+type Reason string
+
+// The reasons. With the last two an error comes.
+const (
+	ReasonEnd         Reason = "end"         // the model ended the text
+	ReasonLength      Reason = "length"      // MaxTokens were generated
+	ReasonContext     Reason = "context"     // the context is full
+	ReasonStop        Reason = "stop"        // one of the texts of Stop came
+	ReasonCaller      Reason = "caller"      // the caller left the loop
+	ReasonInterrupted Reason = "interrupted" // the call's context.Context was cancelled, or its deadline passed
+	ReasonError       Reason = "error"       // something else failed
+)
+
 // Stats says what generation did.
 type Stats struct {
 	Prompt  []int32 // the prompt's tokens, with what the model puts in front
 	Tokens  []int32 // generated, without the end token
 	Prefill time.Duration
 	Decode  time.Duration // from the first token to the last
-	Reason  string        // why it ended: "end", "length", "context", "stop", "caller", "error"
+	Reason  Reason        // why it ended, empty before that
 
 	Guessed, Accepted int // tokens of the draft model
 }
@@ -135,7 +149,10 @@ func (s *Session) GenerateIDs(ctx context.Context, prompt []int32, o GenerateOpt
 			if e != nil {
 				held = e.hold.flush("")
 			}
-			o.Stats.Reason = "error"
+			o.Stats.Reason = ReasonError
+			if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+				o.Stats.Reason = ReasonInterrupted
+			}
 			yield(Token{Text: held}, err)
 		}
 	}

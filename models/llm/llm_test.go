@@ -43,7 +43,7 @@ func TestStories260K(t *testing.T) {
 	require.True(t, strings.HasPrefix(text, "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, r"), text)
 	require.Equal(t, []int32{1}, stats.Prompt)
 	require.Equal(t, ids, stats.Tokens)
-	require.Equal(t, "length", stats.Reason)
+	require.Equal(t, llm.ReasonLength, stats.Reason)
 
 	// The text begins as well where the session has read the token that begins texts before.
 	s, err := m.NewSession()

@@ -222,7 +222,7 @@ func TestConversation(t *testing.T) {
 			break
 		}
 	}
-	require.Equal(t, "caller", stats.Reason)
+	require.Equal(t, llm.ReasonCaller, stats.Reason)
 	rest, _ = collect(t, s.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 15}))
 	require.Equal(t, whole, append(got, rest...))
 
@@ -230,7 +230,7 @@ func TestConversation(t *testing.T) {
 	require.NoError(t, s.Rewind(0))
 	got = nil
 	cancelled, cancel := context.WithCancel(ctx)
-	for token, err := range s.Generate(cancelled, "The prince said", llm.GenerateOptions{MaxTokens: 20}) {
+	for token, err := range s.Generate(cancelled, "The prince said", llm.GenerateOptions{MaxTokens: 20, Stats: &stats}) {
 		if err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 			break
@@ -241,6 +241,7 @@ func TestConversation(t *testing.T) {
 	}
 	cancel()
 	require.Len(t, got, 7)
+	require.Equal(t, llm.ReasonInterrupted, stats.Reason)
 	rest, _ = collect(t, s.GenerateIDs(ctx, nil, llm.GenerateOptions{MaxTokens: 13}))
 	require.Equal(t, whole, append(got, rest...))
 }
@@ -255,7 +256,7 @@ func TestStopTexts(t *testing.T) {
 		var stats llm.Stats
 		_, got := collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{MaxTokens: 30, Stop: []string{"never", stop, ""}, Stats: &stats}))
 		require.Equal(t, text[:at], got, stop)
-		require.Equal(t, "stop", stats.Reason)
+		require.Equal(t, llm.ReasonStop, stats.Reason)
 	}
 	// Of two that one token completes the first in the text counts.
 	first, second := strings.Index(text, " n"), strings.Index(text, "ot")
@@ -324,12 +325,12 @@ func TestContextEnds(t *testing.T) {
 	ctx := context.Background()
 	var stats llm.Stats
 	ids, _ := collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{Stats: &stats}))
-	require.Equal(t, "context", stats.Reason)
+	require.Equal(t, llm.ReasonContext, stats.Reason)
 	require.Len(t, ids, 24-3+1, "the last token needs no place")
 
 	ids, _ = collect(t, m.Generate(ctx, "The prince said", llm.GenerateOptions{Overflow: llm.Shift, MaxTokens: 70, Stats: &stats, Keep: 3}))
 	require.Len(t, ids, 70)
-	require.Equal(t, "length", stats.Reason)
+	require.Equal(t, llm.ReasonLength, stats.Reason)
 
 	// What a shift leaves are the first tokens to be kept and the newest ones, and generation goes on as from a text of just these.
 	s, err := m.NewSession()

@@ -87,7 +87,7 @@ func (s *Session) speculate(ctx context.Context, e *emitter) error {
 				if done {
 					e.o.Stats.Accepted += accepted
 					kept := accepted
-					if e.o.Stats.Reason == "end" {
+					if e.o.Stats.Reason == ReasonEnd {
 						kept--
 					}
 					return s.Rewind(base + kept)
