@@ -90,7 +90,7 @@ type Stats struct {
 	Products         int64   `json:"products"`                // matrix products; a convolution that runs as one counts as such
 	Dispatches       int64   `json:"dispatches"`              // kernels started; on a device, hand-overs of control code
 	Configurations   int64   `json:"configurations"`          // of a device's array
-	Conversions      int64   `json:"conversions"`             // copies of tensors into the layout of another backend; none of those here needs one
+	Conversions      int64   `json:"conversions"`             // activations that the host brought into a type or layout of the device, and results that it brought back; what is made of weights once is not counted
 	ControlWords     int64   `json:"control_words,omitempty"` // of 32 bits, in the control code of the dispatches
 	Bytes            int64   `json:"bytes"`                   // moved between the device's memory and its array
 	StagedBytes      int64   `json:"staged_bytes,omitempty"`  // copied by the host into another layout or type for the device, and back

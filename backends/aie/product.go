@@ -137,6 +137,7 @@ func (r *run) multiplyWith(ctx context.Context, w *weights, m int, b array.Sourc
 	r.e.count.add(func(s *backends.Stats) {
 		s.Products++
 		s.Dispatches++
+		s.Conversions += 2            // activations become the numbers of the array, and sums those of C
 		if r.e.count.last != p.plan { // other blocks mean other kernel records and descriptors
 			r.e.count.last = p.plan
 			s.Configurations++

@@ -320,3 +320,53 @@ func TestOwnDesign(t *testing.T) {
 	_, err = b.engine.Plan(p.spec, matmul.Shape{M: 1})
 	require.ErrorContains(t, err, "L1")
 }
+
+// TestConversions: a product that reads and writes the caller's memory converts nothing; each operand and result that lies otherwise, or has another type, counts once.
+func TestConversions(t *testing.T) {
+	const m, n, k = 24, 40, 64
+	spec := func(a, b, c tensor.DType) matmul.Spec {
+		return matmul.Spec{A: a, B: b, C: c, BLayout: matmul.ColMajor, N: n, K: k}
+	}
+	wide := func(d tensor.DType, cols int) tensor.Tensor { // rows with gaps
+		w, err := tensor.New(d, m, cols+32).Slice(1, 0, cols, 1)
+		require.NoError(t, err)
+		return w
+	}
+	turned := func(d tensor.DType, cols int) tensor.Tensor { // by columns
+		w, err := tensor.New(d, cols, m).Transpose(0, 1)
+		require.NoError(t, err)
+		return w
+	}
+	whole := func(d tensor.DType, cols int) tensor.Tensor { return tensor.New(d, m, cols) }
+	for _, dev := range device.All() {
+		for _, mode := range []Mode{Fast, Emulate} {
+			b := open(t, dev, Options{Mode: mode})
+			for name, c := range map[string]struct {
+				spec matmul.Spec
+				a, c func(tensor.DType, int) tensor.Tensor
+				want int64
+			}{
+				"in place":         {spec(tensor.I8, tensor.I8, tensor.I32), whole, whole, 0},
+				"gaps in A":        {spec(tensor.I8, tensor.I8, tensor.I32), wide, whole, 1},
+				"gaps in C":        {spec(tensor.I8, tensor.I8, tensor.I32), whole, wide, 1},
+				"both by columns":  {spec(tensor.I8, tensor.I8, tensor.I16), turned, turned, 2},
+				"bfloat16":         {spec(tensor.BF16, tensor.BF16, tensor.BF16), whole, whole, 0},
+				"float32, into it": {spec(tensor.F32, tensor.F32, tensor.F32), whole, whole, 2},
+			} {
+				before := b.Stats()
+				w, err := b.engine.Pack(context.Background(), c.spec, tensor.New(c.spec.B, n, k))
+				require.NoError(t, err, name)
+				plan, err := b.engine.Plan(c.spec, matmul.Shape{M: m})
+				require.NoError(t, err, name)
+				var ws matmul.Workspace
+				for range 2 {
+					require.NoError(t, plan.Run(context.Background(), w, &matmul.Args{A: c.a(c.spec.A, k), C: c.c(c.spec.C, n)}, &ws), name)
+				}
+				since := b.Stats().Sub(before)
+				require.EqualValues(t, 2, since.Products, name)
+				require.Equal(t, 2*c.want, since.Conversions, "%s %v %s", dev.Name, mode, name)
+				require.NoError(t, w.Close())
+			}
+		}
+	}
+}

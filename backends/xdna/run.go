@@ -27,6 +27,8 @@ type space struct {
 	lines    [][]float32 // by worker
 	out      tensor.Tensor
 	special  specialRows
+	copied   bool // A was brought to memory of its own
+	inPlace  bool // rows of C are the caller's memory
 
 	p        *mmPlan
 	w        *packed
@@ -123,7 +125,7 @@ func (p *mmPlan) product(ctx context.Context, w matmul.Packed, args *matmul.Args
 		}
 		c, _ = rowsOf(&s.out, p.rows, p.spec.N)
 	}
-	s.p, s.w, s.args, s.to = p, pk, args, c
+	s.p, s.w, s.args, s.to, s.inPlace = p, pk, args, c, inPlace
 	s.special.reset(p.rows)
 	switch {
 	case p.run == nil: // K = 0
@@ -175,6 +177,7 @@ func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 	t := s.args.A
 	k := p.spec.K
 	in, ok := rowsOf(&t, p.rows, k)
+	s.copied = !ok
 	if !ok {
 		t = t.Clone()
 		if in, ok = rowsOf(&t, p.rows, k); !ok {
@@ -190,6 +193,7 @@ func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 		if in.typ == tensor.BFP16 || in.pitch == p.pitchA || p.rows == 1 {
 			return in.data, staged, nil
 		}
+		s.copied = true
 		s.a = grow(s.a, p.rows*p.pitchA)
 		for i := range p.rows {
 			copy(s.a[i*p.pitchA:][:p.pitchA], in.data[i*in.pitch:])
@@ -197,6 +201,7 @@ func (p *mmPlan) bringA(s *space) (a []byte, staged int64, err error) {
 		return s.a, int64(len(s.a)), nil
 	}
 	// Float activations: to bf16, or to int8 with a scale per row.
+	s.copied = true
 	s.a = grow(s.a, p.rows*p.pitchA)
 	if p.how.types.A == kernel.I8 {
 		s.rowScale = grow(s.rowScale, p.rows)
@@ -274,8 +279,7 @@ func (p *mmPlan) emulate(ctx context.Context, s *space) error {
 	if err := p.computeSpecials(ctx, s); err != nil {
 		return err
 	}
-	special := s.special.any.Load() || s.w.specials != nil
-	raw, direct := c.data, p.how.direct && c.pitch == p.pitchC && !special
+	raw, direct := c.data, s.direct()
 	if !direct {
 		s.c = grow(s.c, int(size[design.ArgC]))
 		raw = s.c
@@ -301,11 +305,11 @@ func (p *mmPlan) emulate(ctx context.Context, s *space) error {
 	if err := p.run.Finish(s.bufs[:]); err != nil {
 		return err
 	}
-	p.count(res.Seconds, res.BytesRead+res.BytesWritten, staged)
+	p.count(s, res.Seconds, res.BytesRead+res.BytesWritten, staged)
 	switch {
 	case direct:
 		return nil
-	case p.how.direct && !special: // rows of C have gaps that the plan did not know of
+	case p.how.direct && !s.hasSpecials(): // rows of C have gaps that the plan did not know of
 		n := p.how.types.C.Bytes(p.spec.N)
 		for i := range p.rows {
 			copy(c.data[i*c.pitch:][:n], raw[i*p.pitchC:])
@@ -352,7 +356,7 @@ func (p *mmPlan) compute(ctx context.Context, s *space) error {
 	e.mu.Lock()
 	err = e.use(ctx, p.d)
 	if err == nil {
-		p.count(p.seconds, p.bytes, staged)
+		p.count(s, p.seconds, p.bytes, staged)
 	}
 	e.mu.Unlock()
 	if err != nil || done {
@@ -383,9 +387,21 @@ func (s *space) storeInts(i int) {
 	}
 }
 
+// hasSpecials reports whether rows or columns of C are the host's, because the array's format has no number for what they hold.
+func (s *space) hasSpecials() bool { return s.special.any.Load() || s.w.specials != nil }
+
+// direct reports whether the array writes C where its rows lie.
+func (s *space) direct() bool { return s.p.how.direct && s.to.pitch == s.p.pitchC && !s.hasSpecials() }
+
 // count adds a dispatch to the statistics. The caller holds the lock.
-func (p *mmPlan) count(seconds float64, bytes, staged int64) {
+func (p *mmPlan) count(s *space, seconds float64, bytes, staged int64) {
 	st, r := &p.e.stats, p.run
+	if s.copied || p.how.types.A == kernel.BFP16 {
+		st.Conversions++
+	}
+	if !s.inPlace || !s.direct() {
+		st.Conversions++
+	}
 	st.Products++
 	st.Dispatches++
 	st.ControlWords += p.stats.Bytes / 4

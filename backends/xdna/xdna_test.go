@@ -181,6 +181,7 @@ func TestModesAgree(t *testing.T) {
 						require.Equal(t, e.ControlWords, f.ControlWords)
 						require.Equal(t, e.PaddedMACs, f.PaddedMACs)
 						require.Equal(t, e.StagedBytes, f.StagedBytes)
+						require.Equal(t, e.Conversions, f.Conversions)
 						require.Equal(t, e.Bytes, f.Bytes)
 					})
 				}
