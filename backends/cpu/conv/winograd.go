@@ -100,13 +100,19 @@ func (s *Spec) BestTile(isa cpuinfo.ISA) int {
 		better        = 0.85 // larger filters must pay
 	)
 	k := kernelsOf(kindF32, isa).forChannels(s.M)
+	direct := 1.0 // time of a multiply-add of the definition
 	if s.Type == Int8 {
-		if k = kernelsOf(kindS16, isa); k.intOut == nil || kernelsOf(kindU8, isa).isa != cpuinfo.Portable {
+		k = kernelsOf(kindS16, isa)
+		bytes := kernelsOf(kindU8, isa)
+		if k.intOut == nil || bytes.isa > k.isa {
 			return 0
+		}
+		if bytes.isa != cpuinfo.Portable {
+			direct = 0.5 // four numbers a step
 		}
 	}
 	depth, planes := float64(s.Depth.or(one).Kernel), float64(s.planes())
-	best, cost := 0, float64(s.taps())*max(planes*float64(s.OH)*float64(s.OW), k.read)
+	best, cost := 0, direct*float64(s.taps())*max(planes*float64(s.OH)*float64(s.OW), k.read)
 	for _, m := range []int{2, 4} {
 		f, ok := s.form(m)
 		if !ok {
@@ -148,9 +154,15 @@ func (s *Spec) winogradSteps() int {
 	return n
 }
 
-// winogradRow returns the steps between tiles of a frequency: whole vectors, and no multiple of 4 KiB, at which lines of a cache collide.
+// winogradRow returns the steps between tiles of a frequency: whole vectors, also of the last plane, which kernels of floats write as such wherever it
+// begins, and no multiple of 4 KiB, at which lines of a cache collide.
 func (s *Spec) winogradRow() int {
-	n := ceilDiv(s.winogradSteps(), 16) * 16
+	const vector = 16
+	n := s.winogradSteps()
+	if s.Type != Int8 {
+		n += ceilDiv(s.C, vector)*vector - s.C
+	}
+	n = ceilDiv(n, vector) * vector
 	if n%256 == 0 {
 		n += 16
 	}
