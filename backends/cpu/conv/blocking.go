@@ -112,9 +112,12 @@ func (p *Plan) chooseSource(w *work, low, high segment) {
 	}
 	w.pitch, w.rowPitch = w.in.x*s.C, w.in.y*w.width*s.C
 	w.flat = !w.copied && s.KH == 1 && s.KW == 1 && w.in.y == 1 && w.in.x == 1 && s.OH == s.H && s.OW == s.W && depth.single() && !s.Transposed
-	if p.patchwise(ph, w) {
+	if apart := p.collide(ph, w); apart || p.patchwise(ph, w) {
 		w.copied, w.flat, w.patches = false, true, true
 		w.pitch = len(ph.segs) * ph.k * s.Groups
+		if apart {
+			w.pitch += cpuinfo.Get().Line / p.k.kind.size()
+		}
 	}
 	if w.flat {
 		w.cols, w.rows = s.planes()*s.OH*s.OW, 1
@@ -159,7 +162,7 @@ func (p *Plan) chooseBlocks(w *work, workers int) {
 	limit := func(block int) int { return p.kn.unitsOfJob(block, units, w.planesOf(s), workers, macs) }
 	floats := inL2(p.kn.scratchFloats)
 	switch {
-	case w.flat && p.k.kind == kindS16: // always in scratch memory
+	case w.patches || w.flat && p.k.kind == kindS16: // always in scratch memory
 		w.block = limit(max(floats/max(product(unit, w.pitch, size)/4, 1), 1))
 	case !w.copied:
 		w.block = limit(units)
@@ -232,6 +235,25 @@ func (p *Plan) patchwise(ph *phase, w *work) bool {
 		return false
 	}
 	return s.SW > 1 || w.cols%p.k.mr != 0 && w.cols < 4*p.k.mr
+}
+
+// collide reports whether the pixels of a tile lie so far apart that L1 holds less than a line of each: it then reads them from L2 at every step. Copied with
+// other distances they stay.
+func (p *Plan) collide(ph *phase, w *work) bool {
+	const channels = 96 // of output: what is copied for fewer is not worth it
+	s, in := &p.s, cpuinfo.Get()
+	if w.copied || s.Transposed || s.Groups > 1 || s.KH != 1 || s.KW != 1 || s.M < channels {
+		return false
+	}
+	way := in.L1D / in.L1DWays
+	apart := 0 // sets over which pixels are spread, in lines
+	for at := range min(way/in.Line, p.k.mr) {
+		if at > 0 && at*w.pitch*p.k.kind.size()%way == 0 {
+			break
+		}
+		apart++
+	}
+	return ceilDiv(p.k.mr, apart) > in.L1DWays
 }
 
 // mostSize is more than any memory has, or a quarter of what an int of 32 bits holds. Sums of two still fit an int.

@@ -22,7 +22,7 @@ const (
 // convolution of the same threads, of one group and of floats, with a filter that stays in L2.
 func (p *Plan) Feed(from *Plan) *Fed {
 	d := from.dw
-	if d == nil || len(p.works) != 1 || !p.works[0].flat || p.k.kind != kindF32 || p.s.Groups != 1 || p.threads != from.threads || p.s.C*p.s.M > fedFilter ||
+	if d == nil || len(p.works) != 1 || !p.works[0].flat || p.works[0].patches || p.k.kind != kindF32 || p.s.Groups != 1 || p.threads != from.threads || p.s.C*p.s.M > fedFilter ||
 		p.s.N*p.s.H*p.s.W != d.n*d.z.Out*d.y.Out*d.x.Out || p.s.C != d.c || p.s.N*p.s.H*p.s.W == 0 {
 		return nil
 	}

@@ -40,6 +40,8 @@ func (p *Plan) WorkspaceBytes(load, store bool) int {
 			rows = max(rows, product(w.block, len(w.offs), w.line))
 		case w.copied:
 			rows = max(rows, product(w.dzPlanes, w.high, w.width, s.C))
+		case w.patches:
+			rows = max(rows, product(w.block, w.pitch))
 		case !load && p.k.kind == kindF32 || p.k.kind == kindBF16: // read where they lie
 		case w.flat:
 			rows = max(rows, product(w.block, w.pitch))
