@@ -124,19 +124,19 @@ func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 
 // pack packs a filter.
 func (k *intConvKernel) pack(s engine.Spec, t *tensor.Tensor) (*engine.Filter, error) {
-	w := t.Ints()
+	if !t.IsContiguous() {
+		c := t.Clone()
+		t = &c
+	}
+	raw := rawBytes(t)
 	if s.Type == engine.F32 {
-		floats := make([]float32, len(w))
-		for i, v := range w {
-			floats[i] = float32(int32(v) - k.op.WZero)
-		}
+		floats := make([]float32, len(raw))
+		engine.Widen(floats, raw, t.DType == tensor.I8, k.op.WZero, k.isa)
 		return engine.Pack(s, floats, nil, k.isa)
 	}
-	small := make([]int16, len(w))
-	for i, v := range w {
-		small[i] = int16(int32(v) - k.op.WZero)
-	}
-	return engine.PackInt(s, small, k.isa)
+	w := make([]int16, len(raw))
+	engine.WidenInt16(w, raw, t.DType == tensor.I8, int16(k.op.WZero), k.isa)
+	return engine.PackInt(s, w, k.isa)
 }
 
 // finish says what happens to the sums: in registers what the engine can do, the rest by pixel.

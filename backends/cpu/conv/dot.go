@@ -88,26 +88,54 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 
 // packInt packs weights for the kernels that the filter has.
 func (f *Filter) packInt(w []int16) {
-	s := &f.spec
-	cg := s.C / s.Groups
-	taps := s.taps()
-	put := func(p unsafe.Pointer, o, c, tap int) {
-		v := w[(o*cg+c)*taps+tap]
-		if f.k.kind == kindU8 || f.k.step == 2 {
-			*(*int8)(p) = int8(v)
-		} else {
-			*(*int16)(p) = v
-		}
+	if f.k.kind == kindU8 || f.k.step == 2 {
+		packIntTaps[int8](f, w)
+	} else {
+		packIntTaps[int16](f, w)
 	}
-	f.packTaps(put)
 	if f.k.kind == kindU8 { // the image keeps its zero point: take out what it adds
+		s := &f.spec
+		size := len(w) / s.M
 		f.extra = make([]int32, s.M)
 		for o := range f.extra {
 			sum := int32(0)
-			for _, v := range w[o*cg*taps : (o+1)*cg*taps] {
+			for _, v := range w[o*size : (o+1)*size] {
 				sum += int32(v)
 			}
 			f.extra[o] = -s.zeroByte() * sum
+		}
+	}
+}
+
+// packIntTaps is packTaps for weights of a convolution that is not transposed, which become T: blocks of channels at a time, as packFloats takes them.
+func packIntTaps[T int8 | int16](f *Filter, w []int16) {
+	f.layOut()
+	s := &f.spec
+	cg, mg, taps := s.C/s.Groups, s.M/s.Groups, s.taps()
+	nr, line, group := f.k.nr, f.k.line(), f.k.kind.group()
+	ph := &f.phases[0]
+	inSegment := ph.k / cg // taps
+	const block = 128
+	for g := range s.Groups {
+		for p := range ceilDiv(mg, nr) {
+			panel := f.data[g*ph.group+p*line*ph.steps*len(ph.segs):][:line*ph.steps*len(ph.segs)]
+			out := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(panel))), len(panel)*nr/line*group)
+			width := f.k.width(mg - p*nr)
+			for c0 := 0; c0 < cg; c0 += block {
+				c1 := min(c0+block, cg)
+				for j := range min(mg-p*nr, nr) {
+					o := g*mg + p*nr + j
+					src := w[(o*cg+c0)*taps : (o*cg+c1)*taps]
+					for t := range taps { // segments follow one another in the order of the taps
+						first := t / inSegment * ph.steps
+						row := t%inSegment*cg + c0
+						for i := t; i < len(src); i += taps {
+							out[((first+row/group)*width+j)*group+row%group] = T(src[i])
+							row++
+						}
+					}
+				}
+			}
 		}
 	}
 }
@@ -147,7 +175,7 @@ func (p *Plan) load(dst unsafe.Pointer, i, n int) {
 			flipSigns(d)
 		}
 	case kindS16:
-		widenInt16(unsafe.Slice((*int16)(dst), n), a.X8[i:i+n], p.s.Signed, int16(p.s.XZero), p.k.isa)
+		WidenInt16(unsafe.Slice((*int16)(dst), n), a.X8[i:i+n], p.s.Signed, int16(p.s.XZero), p.k.isa)
 	}
 }
 
@@ -183,7 +211,9 @@ func widenWhole(dst unsafe.Pointer, src []byte, signed bool, zero int32, to int,
 	return whole
 }
 
-func widenInt16(dst []int16, src []byte, signed bool, zero int16, isa cpuinfo.ISA) {
+// WidenInt16 sets dst to bytes, signed or not, less a zero point.
+func WidenInt16(dst []int16, src []byte, signed bool, zero int16, isa cpuinfo.ISA) {
+	src = src[:len(dst)]
 	at := widenWhole(unsafe.Pointer(unsafe.SliceData(dst)), src, signed, int32(zero), 0, isa)
 	dst, src = dst[at:], src[at:]
 	for i, v := range src {

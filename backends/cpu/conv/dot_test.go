@@ -280,7 +280,7 @@ func TestWiden(t *testing.T) {
 				for _, isa := range isas() {
 					floats, ints := atEnd(t, make([]float32, n)), atEnd(t, make([]int16, n))
 					Widen(floats, src, signed, zero, isa)
-					widenInt16(ints, src, signed, int16(zero), isa)
+					WidenInt16(ints, src, signed, int16(zero), isa)
 					for i, v := range src {
 						want := int32(v) - zero
 						if signed {

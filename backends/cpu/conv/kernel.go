@@ -49,7 +49,7 @@ type tile struct {
 	stepA, stepC, stepR int
 
 	// Kernels of a set that says so store bytes if narrow is not 0: the results times qscale, limited, rounded to even, plus qzero. Limits are those before qzero
-	// is added.
+	// is added. Where those limits hold also lo and hi, narrow may be narrowLimits: kernels then need not apply these.
 	narrow           int
 	qscale, qlo, qhi float32
 	qzero            int32
@@ -112,6 +112,9 @@ const (
 	affine = 4 // swish, then s x + t
 	raw    = 5 // of tiles only: the sum alone, without init, residual and limits, for all channels of the panel
 )
+
+// narrowLimits is a value of narrow, see there.
+const narrowLimits = 2
 
 // kernels are the functions of one instruction set.
 type kernels struct {

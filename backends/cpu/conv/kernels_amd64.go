@@ -21,10 +21,15 @@ var amd64Kernels = []*kernels{
 	},
 	{
 		isa: cpuinfo.AVX512, kind: kindU8, need: func(f *cpuinfo.Features) bool { return f.AVX512VNNI },
-		nr: 32, mr: 14, masks: true, strips: true, wide: tileU8AVX512x32[:], half: tileU8AVX512x16[:],
+		nr: 32, mr: 14, masks: true, strips: true, narrows: true, wide: tileU8AVX512x32[:], half: tileU8AVX512x16[:],
 	},
 	{isa: cpuinfo.AVXVNNI, kind: kindU8, nr: 16, mr: 6, strips: true, narrows: true, wide: tileU8AVX2x16[:]},
-	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, strips: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
+	{
+		isa: cpuinfo.AVX512, kind: kindS16, need: func(f *cpuinfo.Features) bool { return f.AVX512VNNI },
+		nr: 32, mr: 14, masks: true, strips: true, narrows: true, read: 20, wide: tileS16VNNIAVX512x32[:], half: tileS16VNNIAVX512x16[:],
+		intIn: [2]func(*transform){winogradInputU8AVX2, winogradInputS8AVX2}, intOut: winogradOutputS32AVX2,
+	},
+	{isa: cpuinfo.AVX512, kind: kindS16, nr: 32, mr: 14, masks: true, strips: true, narrows: true, wide: tileS16AVX512x32[:], half: tileS16AVX512x16[:]},
 	withSmall(&kernels{
 		isa: cpuinfo.AVX2, kind: kindS16, nr: 16, mr: 6, strips: true, narrows: true, read: 16, wide: tileS16AVX2x16[:],
 		intIn: [2]func(*transform){winogradInputU8AVX2, winogradInputS8AVX2}, intOut: winogradOutputS32AVX2,

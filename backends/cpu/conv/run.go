@@ -154,6 +154,9 @@ func (p *Plan) setTile(t *tile) {
 	if p.narrow {
 		q := &a.Quant
 		t.narrow, t.qscale, t.qlo, t.qhi, t.qzero = 1, q.Scale, float32(q.Low-q.Zero), float32(q.High-q.Zero), q.Zero
+		if q.Scale > 0 && t.lo*q.Scale <= t.qlo && t.hi*q.Scale >= t.qhi {
+			t.narrow = narrowLimits
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ func avx512(dir string) {
 		f.tile512(floats, h, 1)
 	}
 	f.write(dir, "tile_avx512_amd64", tileHeader, tables512(floats))
-	for _, k := range []element{pairs, bytes8, words16} {
+	for _, k := range []element{pairs, bytes8, words16, words16VNNI} {
 		f := &file{}
 		for h := 1; h <= 14; h++ {
 			f.tile512(k, h, 2)
@@ -40,11 +40,12 @@ type element struct {
 }
 
 var (
-	floats  = element{"tile", "tile", false}           // a float32
-	pairs   = element{"tileBF16", "tile_bf16", false}  // two bfloat16
-	bytes8  = element{"tileU8", "tile_u8", true}       // four unsigned bytes, by signed ones
-	words16 = element{"tileS16", "tile_s16", true}     // two int16
-	words8  = element{"tileS16S8", "tile_s16s8", true} // two int16, by signed bytes
+	floats      = element{"tile", "tile", false}               // a float32
+	pairs       = element{"tileBF16", "tile_bf16", false}      // two bfloat16
+	bytes8      = element{"tileU8", "tile_u8", true}           // four unsigned bytes, by signed ones
+	words16     = element{"tileS16", "tile_s16", true}         // two int16
+	words16VNNI = element{"tileS16VNNI", "tile_s16vnni", true} // the same in one instruction
+	words8      = element{"tileS16S8", "tile_s16s8", true}     // two int16, by signed bytes
 )
 
 func tables512(k element) string {
@@ -69,6 +70,8 @@ func (f *file) mulAdd(k element, b, a, acc, t string) {
 		} else {
 			f.p("\t%s", encode.VPDPBUSD(b, a, acc))
 		}
+	case words16VNNI:
+		f.p("\tVPDPWSSD %s, %s, %s", b, a, acc)
 	case words16:
 		f.p("\tVPMADDWD %s, %s, %s", b, a, t)
 		f.p("\tVPADDD %s, %s, %s", t, acc, acc)
@@ -98,7 +101,16 @@ func (f *file) tile512(k element, h, nv int) {
 		}
 	}
 	f.p("again:")
-	for i := 0; i < h; i++ {
+	if k.integer { // sums start from what their channel adds
+		f.p("\tMOVQ %d(DI), AX", oExtra)
+		for v := range nv {
+			f.p("\tVMOVDQU32 %d(AX), %s", v*64, acc(0, v))
+			for i := 1; i < h; i++ {
+				f.p("\tVMOVDQA32 %s, %s", acc(0, v), acc(i, v))
+			}
+		}
+	}
+	for i := 0; i < h && !k.integer; i++ {
 		for v := 0; v < nv; v++ {
 			f.p("\tVPXORD %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
 		}
@@ -199,15 +211,25 @@ func (f *file) tile512(k element, h, nv int) {
 		spare = areg[2]
 	}
 	f.activate("Z", sums, [4]string{breg(0), areg[0], areg[1], spare}, oP, oQ, oMode, oS, oT, "")
+	if k.integer {
+		f.p("\tCMPQ %d(DI), $%d", oNarrow, narrowLimits)
+		f.p("\tJEQ bytes")
+	}
 	// The sum is the second source, so that NaN comes through.
 	f.p("\tVBROADCASTSS %d(DI), %s", oLo, breg(0))
 	f.p("\tVBROADCASTSS %d(DI), %s", oHi, areg[0])
+	for _, r := range sums {
+		f.p("\tVMAXPS %s, %s, %s", r, breg(0), r)
+		f.p("\tVMINPS %s, %s, %s", r, areg[0], r)
+	}
+	if k.integer {
+		f.p("\tCMPQ %d(DI), $0", oNarrow)
+		f.p("\tJNE bytes")
+	}
 	f.p("\tMOVQ %d(DI), AX", oC)
 	f.p("\tMOVQ %d(DI), CX", oLDC)
 	for i := 0; i < h; i++ {
 		for v := 0; v < nv; v++ {
-			f.p("\tVMAXPS %s, %s, %s", acc(i, v), breg(0), acc(i, v))
-			f.p("\tVMINPS %s, %s, %s", acc(i, v), areg[0], acc(i, v))
 			f.p("\tVMOVUPS %s, K%d, %d(AX)", acc(i, v), v+1, v*64)
 		}
 		if i+1 < h {
@@ -215,7 +237,58 @@ func (f *file) tile512(k element, h, nv int) {
 		}
 	}
 	f.p("\tJMP stored")
+	if k.integer {
+		f.bytes512(h, nv, acc, [4]string{breg(0), areg[0], areg[1], spare})
+	}
 	f.raw(k, h, nv, 64, acc)
+}
+
+// bytes512 stores results as bytes; t are registers that are free. A store by a mask of bytes takes longer than one of all.
+func (f *file) bytes512(h, nv int, acc func(i, v int) string, t [4]string) {
+	x := func(r string) string { return "X" + r[1:] }
+	y := func(r string) string { return "Y" + r[1:] }
+	f.p("bytes:")
+	for i, field := range []int{oQScale, oQLo, oQHi, oQZero} {
+		f.p("\tVBROADCASTSS %d(DI), %s", field, t[i])
+	}
+	for i := range h { // as gemm.Quantize
+		for v := range nv {
+			r := acc(i, v)
+			f.p("\tVMULPS %s, %s, %s", t[0], r, r)
+			f.p("\tVMAXPS %s, %s, %s", t[1], r, r)
+			f.p("\tVMINPS %s, %s, %s", r, t[2], r)
+			f.p("\tVCVTPS2DQ %s, %s", r, r)
+			f.p("\tVPADDD %s, %s, %s", t[3], r, r)
+			f.p("\tVPMOVDB %s, %s", r, x(r))
+		}
+		if nv == 2 {
+			f.p("\tVINSERTI32X4 $1, %s, %s, %s", x(acc(i, 1)), y(acc(i, 0)), y(acc(i, 0)))
+		}
+	}
+	f.p("\tMOVQ %d(DI), AX", oC)
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	f.p("\tMOVQ %d(DI), DX", oCols)
+	f.p("\tCMPQ DX, $%d", 16*nv)
+	f.p("\tJNE some")
+	store := func(move, mask string) {
+		for i := range h {
+			r := x(acc(i, 0))
+			if nv == 2 {
+				r = y(acc(i, 0))
+			}
+			f.p("\t%s %s, %s(AX)", move, r, mask)
+			if i+1 < h {
+				f.p("\tADDQ CX, AX")
+			}
+		}
+		f.p("\tJMP stored")
+	}
+	store("VMOVDQU32", "")
+	f.p("some:")
+	f.p("\tMOVQ $-1, BX")
+	f.p("\tBZHIQ DX, BX, BX")
+	f.p("\tKMOVD BX, K3")
+	store("VMOVDQU8", "K3, ")
 }
 
 // sums ends the sums: integers take what their channel adds, and leave if they are wanted as they are, else they become floats and take the
@@ -232,7 +305,7 @@ func (f *file) sums(k element, h, nv, bytes int, acc func(i, v int) string, breg
 			}
 		}
 	}
-	if k.integer {
+	if k.integer && bytes == 32 {
 		each(oExtra, "VPADDD")
 	}
 	f.p("\tCMPQ %d(DI), $%d", oMode, modeRaw)

@@ -159,6 +159,9 @@ const (
 	sT    = 100
 )
 
+// narrowLimits is the value of narrow where the limits of bytes are within lo and hi.
+const narrowLimits = 2
+
 // Modes of what happens to a sum before it is limited to lo and hi.
 const (
 	modeLinear = 1 // p x + q
