@@ -86,9 +86,12 @@ func (f *fuser) recount() {
 	}
 }
 
-// isRow reports whether a value is a f32 vector along the innermost dimension of n elements.
+// isRow reports whether a value is a f32 vector along the innermost dimension of n elements, for all sizes.
 func (g *Graph) isRow(v, n int) bool {
 	s := g.values[v].spec
+	if s.Rank > 1 && g.values[v].constant == nil && len(g.symbols) > 0 {
+		return false // a size of 1 may be a symbolic one, which some run makes 0
+	}
 	return s.DType == tensor.F32 && s.Rank > 0 && s.Elems() == n && s.Dim(-1) == n
 }
 

@@ -220,3 +220,24 @@ func TestStaleViewIsRefused(t *testing.T) {
 	g.Apply("late", addOp{}, view, view)
 	require.ErrorContains(t, g.Err(), "updated in place")
 }
+
+// A residual whose only row is a symbolic one is no row of biases: a run may have none.
+func TestSymbolicRowIsNoBias(t *testing.T) {
+	g := New("g")
+	rows := g.Symbol("rows", 1)
+	x, res := g.Input("x", tensor.F32, rows, ops.Const(4)), g.Input("res", tensor.F32, rows, ops.Const(5))
+	rng := rand.New(rand.NewPCG(1, 2))
+	y := g.Apply("fc", matmul.Op{}, x, g.Constant("w", random(rng, 4, 5)))
+	y = g.Apply("b", elementwise.Binary{F: elementwise.Add}, y, g.Constant("row", random(rng, 1, 5)))
+	y = g.Apply("sum", elementwise.Binary{F: elementwise.Add}, y, res)
+	g.Output("y", y)
+	exe, err := g.Compile(t.Context(), options())
+	require.NoError(t, err)
+	defer exe.Close()
+	for n := range 2 {
+		require.NoError(t, exe.Bind(x, tensor.New(tensor.F32, n, 4)))
+		require.NoError(t, exe.Bind(res, tensor.New(tensor.F32, n, 5)))
+		require.NoError(t, exe.Run(t.Context()))
+		require.Equal(t, []int{n, 5}, exe.Output(y).Shape())
+	}
+}
