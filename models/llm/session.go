@@ -146,8 +146,8 @@ func (s *Session) Rewind(n int) error {
 	return nil
 }
 
-// Logits returns those of the last token that was evaluated, nil after a rewind. They are valid until the next evaluation, also if the session or the
-// model is closed meanwhile.
+// Logits returns those of the last token that was evaluated, nil after a rewind and where an evaluation failed between its tokens. They are valid
+// until the next evaluation, also if the session or the model is closed meanwhile.
 func (s *Session) Logits() []float32 {
 	if len(s.logits) == 0 {
 		return nil
@@ -254,6 +254,7 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 	}
 	s.tokens = append(s.tokens, ids...)
 	if rows == 0 {
+		s.logits = s.logits[:0] // they were those of an earlier token, and the next chunk may fail
 		return nil, nil
 	}
 	out := s.exe.Output(s.p.result())

@@ -122,7 +122,9 @@ func (s *Session) check(ctx context.Context, proposed []int32) (rows [][]float32
 		return nil
 	})
 	if err != nil {
-		s.tokens = s.tokens[:min(len(s.tokens), before+len(said))]
+		if end := before + len(said); len(s.tokens) > end {
+			s.tokens, s.logits = s.tokens[:end], s.logits[:0]
+		}
 		s.pending = said[len(s.tokens)-before:]
 	}
 	return rows, err
