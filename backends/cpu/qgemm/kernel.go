@@ -54,6 +54,7 @@ type dotArgs struct {
 	panels    int            // (tiles)
 	buf       unsafe.Pointer // tileBuf bytes
 	cPanel    int            // bytes between columns of panels (streams)
+	ahead     int            // 1: ask for weights long before they are read (fused kernels of AVX-512)
 }
 
 // fewRows is the largest number of rows for which bits are spread in registers, not in memory.
@@ -76,6 +77,8 @@ type kernels struct {
 	// fused, where it is not nil, returns the kernel for up to few rows against one panel whose bits are packed.
 	few   int
 	fused func(f *format, rows int) func(*dotArgs)
+	// alone says that the processor's own prefetching is better than what the fused kernels ask for.
+	alone bool
 	// streams, where it is not nil, returns the kernel for one row against fourStreams whole panels whose bits are packed: a processor may
 	// fetch more from memory where it sees several streams.
 	streams func(f *format) func(*dotArgs)

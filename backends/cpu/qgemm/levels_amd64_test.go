@@ -69,3 +69,38 @@ func TestTilesLeaveTheirArguments(t *testing.T) {
 		}
 	}
 }
+
+// Kernels for few rows give the same bits whether they ask for weights ahead or leave that to the processor.
+func TestFewRowsAheadOrNot(t *testing.T) {
+	if !cpuinfo.Get().Features.AVX512VNNI {
+		t.Skip("no kernels that ask for weights ahead here")
+	}
+	rng := rand.New(rand.NewPCG(19, 20))
+	const m, n, k = fewRows, 40, 768
+	for _, d := range types() {
+		data, rowBytes, _ := weights(t, rng, d, n, k)
+		p, err := Pack(d, data, rowBytes, n, k, nil)
+		require.NoError(t, err)
+		a := activations(rng, m*k)
+		for rows := 1; rows <= m; rows++ {
+			var c [2][]float32
+			for i, alone := range []bool{false, true} {
+				kernels := avx512
+				kernels.alone = alone
+				c[i] = make([]float32, rows*n)
+				w := &work{p: p, r: &Run{A: a, LDA: k, C: c[i], LDC: n, M: rows, Threads: 1}, k: &kernels, ctx: context.Background()}
+				w.kn, err = w.r.knobs()
+				require.NoError(t, err)
+				w.plan()
+				for job := range w.quantJobs {
+					(*quantTask)(w).Do(0, job)
+				}
+				for job := range w.jobs {
+					(*dotTask)(w).Do(0, job)
+				}
+			}
+			require.Equal(t, c[0], c[1], "%v, %d rows", d, rows)
+			require.NotZero(t, c[0][0])
+		}
+	}
+}

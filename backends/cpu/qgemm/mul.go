@@ -470,6 +470,9 @@ func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 	if r.Accumulate {
 		args.acc = 1
 	}
+	if !w.k.alone {
+		args.ahead = 1
+	}
 	done := 0
 	if w.streams != nil {
 		whole := min(panels, p.n/nr-first)

@@ -11,6 +11,7 @@ const (
 	argW, argWPanel, argScale, argScaleSize            = 32, 40, 48, 56
 	argC, argLdc, argBlocks, argAcc, argMask, argTable = 64, 72, 80, 88, 96, 104
 	argGroups, argRows, argPanels, argBuf, argCPanel   = 112, 120, 128, 136, 144
+	argAhead                                           = 152
 )
 
 // Slots of a group of rows, and the bytes of a block's meta.
@@ -471,7 +472,7 @@ func fusedAVX512(f *file, table *strings.Builder) {
 
 // ahead is how far in front of what is used weights are fetched: at 40 GB/s about 200 ns, and over the end of a page, where the
 // processor's own prefetching stops. Weights of 8 bits come at a rate at which that would push what is fetched out of the first-level
-// cache again.
+// cache again. Fused kernels ask for it where their arguments say so.
 func ahead(unit int) int {
 	if unit == 512 {
 		return 4096
@@ -481,7 +482,7 @@ func ahead(unit int) int {
 
 // fused is a kernel in the making.
 //
-//	SI packed panel   AX a, rows R8 R9 R10 R11: 1 3 5 7 strides   BX meta   R15 blocks of 32 to go
+//	SI packed panel   AX a, rows R8 R9 R10 R11: 1 3 5 7 strides   BX meta   R15 blocks of 32 to go   R14 whether to fetch ahead
 //	supers: R13 scales of sub-blocks, R12 units to go
 //	Z0-Z7 weights, Z8-Z14 scratch of the spread, then Z8-Z15 sums; Z16-Z23 accumulators; Z24 Z25 scales and minimums of a super-block,
 //	Z26 Z27 of a block, constants from Z29 on
@@ -491,6 +492,7 @@ type fused struct {
 	s      spread
 	rows   int
 	chains int
+	labels int
 }
 
 func (k *fused) sum(chain, r int) int { return 8 + chain*k.rows + r } // the spread is over when they are written
@@ -546,13 +548,17 @@ func (k *fused) unit(off, aOff, first int, scales func(b int)) {
 }
 
 func (k *fused) prefetch(bytes int) {
+	k.labels++
+	k.p("\tTESTQ R14, R14")
+	k.p("\tJEQ alone%d", k.labels)
 	for off := 0; off < bytes; off += 64 {
 		k.p("\tPREFETCHT0 %d(SI)", ahead(k.s.size)+off)
 	}
+	k.p("alone%d:", k.labels)
 }
 
 func fusedKernel(f *file, name string, m form, rows int) {
-	k := &fused{f, m, spreads[m.spread], rows, 1}
+	k := &fused{f, m, spreads[m.spread], rows, 1, 0}
 	f.text(name, "p *dotArgs", 8, fmt.Sprintf("computes %d rows against a panel of %s.", rows, m.name))
 	if m.block == 32 && rows <= 4 {
 		k.chains = 2
@@ -593,6 +599,7 @@ func fusedKernel(f *file, name string, m form, rows int) {
 	}
 	f.p("\tMOVQ %d(DI), SI", argW)
 	f.p("\tMOVQ %d(DI), R15", argBlocks)
+	f.p("\tMOVQ %d(DI), R14", argAhead)
 	step := metaStep(fewSlots)
 	switch {
 	case m.super:
