@@ -152,141 +152,185 @@ func (st *stager) allocSpill(bytes int64) int64 {
 	return off
 }
 
-// feed plans how an operand of the given extent beside K is fetched.
+// feed plans how an operand of the given extent beside K is fetched. With edges MemTiles append the zeros of ragged tiles.
 func (st *stager) feed(l *leg, extent int, edges bool) (*feed, error) {
-	r := st.run
-	d, K, kPad := r.Design, r.Problem.K, r.KPad
-	f := &feed{leg: l, full: extent / l.u}
-	left := extent - f.full*l.u // of the ragged tile
-	pitch := r.Problem.PitchA
+	p := &st.run.Problem
+	b := &feeder{stager: st, l: l, f: &feed{leg: l, full: extent / l.u}, extent: extent, edges: edges, k: p.K, src: l.arg, pitch: p.PitchA}
 	if l.arg == ArgB {
-		pitch = r.Problem.PitchB
+		b.pitch = p.PitchB
 	}
-	e := int64(l.typ.Bytes(8)) // bytes of 8 elements, whole for every type
-	bytes := func(elems int64) int64 { return elems * e / 8 }
-	var err error
-	add := func(list *[]*shape, arg uint32, words, base, step int64, dims ...txn.Dim) {
-		if err != nil || words == 0 {
-			return
-		}
-		var s *shape
-		if s, err = st.shape(arg, words, base, step, dims...); err != nil {
-			err = fmt.Errorf("%s: %w", l.name, err)
-			return
-		}
-		*list = append(*list, s)
-	}
-	maxStep := int64(1) << d.Dev.Tile(device.Shim).Bits.Step
-	stageAll := pitch%4 != 0 || pitch/4 > maxStep
-	src, base := l.arg, int64(0)
-
+	b.left = extent - b.f.full*l.u
 	switch l.order {
 	case tiled:
-		f.full = ceil(extent, l.u*l.per) * l.per
-		tile := bytes(int64(l.u) * int64(kPad))
-		if r.BufferBytes[l.arg] = int64(f.full) * tile; r.BufferBytes[l.arg] > maxBytes {
-			return nil, fmt.Errorf("%s of %d bytes exceeds the shim's address space of 2^48 bytes", l.name, r.BufferBytes[l.arg])
-		}
-		add(&f.whole, l.arg, tile/4, 0, tile)
-		return f, err
-
+		b.tiled()
 	case kMajor:
-		if stageAll && edges {
-			return nil, fmt.Errorf("%s: pitch of %d bytes cannot be padded by MemTiles", l.name, pitch)
-		}
-		kPitch := bytes(int64(kPad))
-		if stageAll {
-			// The whole operand, with rows of K padded to whole blocks; the ragged tile's missing rows are zeros.
-			tiles := ceil(extent, l.u)
-			off := st.alloc(int64(tiles) * int64(l.u) * kPitch)
-			r.Staging.In = append(r.Staging.In, Copy{int(l.arg), ArgStage, 0, off, pitch, kPitch, int64(extent), bytes(int64(K))})
-			src, base, pitch = ArgStage, off, kPitch
-			f.full, left, K = tiles, 0, kPad
-		}
-		main, edge := K/l.kmt, K%l.kmt
-		kw, u := l.words(l.kmt), int64(l.u)
-		// rows x kmt blocks of the tile, block after block.
-		blocks := func(list *[]*shape, arg uint32, rows int64, n int, base, pitch, step int64) {
-			add(list, arg, rows*int64(n)*int64(kw), base, step, txn.Dim{Size: kw, Step: 1}, txn.Dim{Size: int(rows), Step: int(pitch / 4)}, txn.Dim{Size: n, Step: kw})
-		}
-		if f.full > 0 {
-			blocks(&f.whole, src, u, main, base, pitch, u*pitch)
-			switch {
-			case edge == 0:
-			case edges:
-				ew := l.words(edge)
-				add(&f.whole, src, u*int64(ew), base+bytes(int64(main*l.kmt)), u*pitch, txn.Dim{Size: ew, Step: 1}, txn.Dim{Size: l.u, Step: int(pitch / 4)})
-			default:
-				// A strip of the last, incomplete block of all whole tiles.
-				strip := bytes(int64(l.kmt))
-				off := st.alloc(int64(f.full) * u * strip)
-				r.Staging.In = append(r.Staging.In, Copy{int(l.arg), ArgStage, bytes(int64(main * l.kmt)), off, pitch, strip, int64(f.full) * u, bytes(int64(edge))})
-				add(&f.whole, ArgStage, u*int64(kw), off, u*strip)
-			}
-		}
-		if left == 0 {
-			break
-		}
-		first := int64(f.full) * u * pitch
-		if edges {
-			rows := u // rows that the MemTile expects
-			for _, ru := range r.rings {
-				if ru.leg.arg == l.arg && ru.at[f.full%l.per].rows < l.u {
-					rows = int64(left)
-				}
-			}
-			if rows < u {
-				blocks(&f.partial, src, rows, main, first, pitch, 0)
-				if edge > 0 {
-					ew := l.words(edge)
-					add(&f.partial, src, rows*int64(ew), first+bytes(int64(main*l.kmt)), 0, txn.Dim{Size: ew, Step: 1}, txn.Dim{Size: int(rows), Step: int(pitch / 4)})
-				}
-				break
-			}
-			kPitch = bytes(int64(K)) // the MemTile pads K: stage the rows as they are
-		}
-		off := st.alloc(u * kPitch)
-		r.Staging.In = append(r.Staging.In, Copy{int(l.arg), ArgStage, first, off, pitch, kPitch, int64(left), bytes(int64(r.Problem.K))})
-		if edges {
-			blocks(&f.partial, ArgStage, u, main, off, kPitch, 0)
-			if edge > 0 {
-				ew := l.words(edge)
-				add(&f.partial, ArgStage, u*int64(ew), off+bytes(int64(main*l.kmt)), 0, txn.Dim{Size: ew, Step: 1}, txn.Dim{Size: l.u, Step: int(kPitch / 4)})
-			}
-			break
-		}
-		blocks(&f.partial, ArgStage, u, kPad/l.kmt, off, kPitch, 0)
-
+		b.kMajor()
 	case uMajor:
-		uw, tile := l.words(l.u), bytes(int64(l.u))
-		if stageAll {
-			tiles := ceil(extent, l.u)
-			wide := int64(tiles) * tile
-			off := st.alloc(int64(K) * wide)
-			r.Staging.In = append(r.Staging.In, Copy{int(l.arg), ArgStage, 0, off, pitch, wide, int64(K), bytes(int64(extent))})
-			src, base, pitch = ArgStage, off, wide
-			f.full, left = tiles, 0
+		b.uMajor()
+	}
+	return b.f, b.err
+}
+
+// feeder plans one feed.
+type feeder struct {
+	*stager
+	l      *leg
+	f      *feed
+	extent int
+	edges  bool
+	err    error // the first
+
+	// Where full tiles lie: in the operand, or all of them in the staging buffer.
+	src         uint32
+	base, pitch int64
+	k           int // elements of K in a row
+	left        int // rows (columns of an operand by rows) of the ragged tile
+}
+
+// bytes is the size of so many elements.
+func (b *feeder) bytes(elems int64) int64 { return elems * int64(b.l.typ.Bytes(8)) / 8 } // that of 8 is whole for every type
+
+// kmtWords is a block of K of one row in 32-bit words.
+func (b *feeder) kmtWords() int { return b.l.words(b.l.kmt) }
+
+// unaligned reports whether no descriptor can step from row to row of the operand.
+func (b *feeder) unaligned() bool {
+	return b.pitch%4 != 0 || b.pitch/4 > int64(1)<<b.run.Design.Dev.Tile(device.Shim).Bits.Step
+}
+
+// add appends a shape, if it moves anything.
+func (b *feeder) add(list *[]*shape, arg uint32, words, base, step int64, dims ...txn.Dim) {
+	if b.err != nil || words == 0 {
+		return
+	}
+	s, err := b.shape(arg, words, base, step, dims...)
+	if err != nil {
+		b.err = fmt.Errorf("%s: %w", b.l.name, err)
+		return
+	}
+	*list = append(*list, s)
+}
+
+// stage takes room for so many rows in the staging buffer and has the host copy rows of the operand there.
+func (b *feeder) stage(room, pitch, from, rows, rowBytes int64) (off int64) {
+	off = b.alloc(room * pitch)
+	b.run.Staging.In = append(b.run.Staging.In, Copy{int(b.l.arg), ArgStage, from, off, b.pitch, pitch, rows, rowBytes})
+	return off
+}
+
+// tiled is for an operand that the host has brought into the array's order.
+func (b *feeder) tiled() {
+	l, r := b.l, b.run
+	b.f.full = ceil(b.extent, l.u*l.per) * l.per
+	tile := b.bytes(int64(l.u) * int64(r.KPad))
+	if r.BufferBytes[l.arg] = int64(b.f.full) * tile; r.BufferBytes[l.arg] > maxBytes {
+		b.err = fmt.Errorf("%s of %d bytes exceeds the shim's address space of 2^48 bytes", l.name, r.BufferBytes[l.arg])
+		return
+	}
+	b.add(&b.f.whole, l.arg, tile/4, 0, tile)
+}
+
+// kMajor is for an operand whose rows run along K.
+func (b *feeder) kMajor() {
+	if b.unaligned() {
+		if b.edges {
+			b.err = fmt.Errorf("%s: pitch of %d bytes cannot be padded by MemTiles", b.l.name, b.pitch)
+			return
 		}
-		var zeros int64
-		if kPad > K {
-			zeros = st.alloc(int64(kPad-K) * tile) // rows of zeros for all tiles
-		}
-		rows := func(list *[]*shape, arg uint32, base, pitch, step int64) {
-			add(list, arg, int64(K)*int64(uw), base, step, txn.Dim{Size: uw, Step: 1}, txn.Dim{Size: K, Step: int(pitch / 4)})
-			if kPad > K {
-				add(list, ArgStage, int64(kPad-K)*int64(uw), zeros, 0)
-			}
-		}
-		if f.full > 0 {
-			rows(&f.whole, src, base, pitch, tile)
-		}
-		if left > 0 {
-			off := st.alloc(int64(K) * tile)
-			r.Staging.In = append(r.Staging.In, Copy{int(l.arg), ArgStage, bytes(int64(f.full) * int64(l.u)), off, pitch, tile, int64(K), bytes(int64(left))})
-			rows(&f.partial, ArgStage, off, tile, 0)
+		// The whole operand, with rows of K padded to whole blocks; the ragged tile's missing rows are zeros.
+		tiles, kPitch := ceil(b.extent, b.l.u), b.bytes(int64(b.run.KPad))
+		off := b.stage(int64(tiles)*int64(b.l.u), kPitch, 0, int64(b.extent), b.bytes(int64(b.k)))
+		b.src, b.base, b.pitch, b.k = ArgStage, off, kPitch, b.run.KPad
+		b.f.full, b.left = tiles, 0
+	}
+	if b.f.full > 0 {
+		b.kMajorWhole()
+	}
+	if b.left > 0 {
+		b.kMajorPartial()
+	}
+}
+
+// blocks adds n blocks of K of some rows, block after block.
+func (b *feeder) blocks(list *[]*shape, arg uint32, rows int64, n int, base, pitch, step int64) {
+	kw := b.kmtWords()
+	b.add(list, arg, rows*int64(n)*int64(kw), base, step, txn.Dim{Size: kw, Step: 1}, txn.Dim{Size: int(rows), Step: int(pitch / 4)}, txn.Dim{Size: n, Step: kw})
+}
+
+// edge adds the incomplete last block of K of some rows, as long as it is.
+func (b *feeder) edge(list *[]*shape, arg uint32, rows, base, pitch, step int64) {
+	if n := b.k % b.l.kmt; n > 0 {
+		ew := b.l.words(n)
+		b.add(list, arg, rows*int64(ew), base+b.bytes(int64(b.k-n)), step, txn.Dim{Size: ew, Step: 1}, txn.Dim{Size: int(rows), Step: int(pitch / 4)})
+	}
+}
+
+func (b *feeder) kMajorWhole() {
+	u, edge := int64(b.l.u), b.k%b.l.kmt
+	b.blocks(&b.f.whole, b.src, u, b.k/b.l.kmt, b.base, b.pitch, u*b.pitch)
+	switch {
+	case edge == 0:
+	case b.edges:
+		b.edge(&b.f.whole, b.src, u, b.base, b.pitch, u*b.pitch)
+	default:
+		// A strip of the last, incomplete block of all whole tiles.
+		strip, rows := b.bytes(int64(b.l.kmt)), int64(b.f.full)*u
+		off := b.stage(rows, strip, b.bytes(int64(b.k-edge)), rows, b.bytes(int64(edge)))
+		b.add(&b.f.whole, ArgStage, u*int64(b.kmtWords()), off, u*strip)
+	}
+}
+
+func (b *feeder) kMajorPartial() {
+	u, list := int64(b.l.u), &b.f.partial
+	first := int64(b.f.full) * u * b.pitch
+	if !b.edges {
+		kPitch := b.bytes(int64(b.run.KPad))
+		off := b.stage(u, kPitch, first, int64(b.left), b.bytes(int64(b.k)))
+		b.blocks(list, ArgStage, u, b.run.KPad/b.l.kmt, off, kPitch, 0)
+		return
+	}
+	src, base, pitch, rows := b.src, first, b.pitch, u
+	for _, ru := range b.run.rings {
+		if ru.leg.arg == b.l.arg && ru.at[b.f.full%b.l.per].rows < b.l.u {
+			rows = int64(b.left) // the MemTile appends the others
 		}
 	}
-	return f, err
+	if rows == u { // it expects all of them, and pads K alone: the rows are staged as they are
+		src, pitch = ArgStage, b.bytes(int64(b.k))
+		base = b.stage(u, pitch, first, int64(b.left), pitch)
+	}
+	b.blocks(list, src, rows, b.k/b.l.kmt, base, pitch, 0)
+	b.edge(list, src, rows, base, pitch, 0)
+}
+
+// uMajor is for an operand whose rows run across K.
+func (b *feeder) uMajor() {
+	tile, k := b.bytes(int64(b.l.u)), int64(b.k)
+	if b.unaligned() {
+		tiles := ceil(b.extent, b.l.u)
+		wide := int64(tiles) * tile
+		off := b.stage(k, wide, 0, k, b.bytes(int64(b.extent)))
+		b.src, b.base, b.pitch = ArgStage, off, wide
+		b.f.full, b.left = tiles, 0
+	}
+	var zeros int64
+	if n := b.run.KPad - b.k; n > 0 {
+		zeros = b.alloc(int64(n) * tile) // rows of zeros for all tiles
+	}
+	if b.f.full > 0 {
+		b.rows(&b.f.whole, b.src, b.base, b.pitch, tile, zeros)
+	}
+	if b.left > 0 {
+		off := b.stage(k, tile, b.bytes(int64(b.f.full)*int64(b.l.u)), k, b.bytes(int64(b.left)))
+		b.rows(&b.f.partial, ArgStage, off, tile, 0, zeros)
+	}
+}
+
+// rows adds a tile's part of the K rows, and the rows of zeros behind them.
+func (b *feeder) rows(list *[]*shape, arg uint32, base, pitch, step, zeros int64) {
+	uw := b.l.words(b.l.u)
+	b.add(list, arg, int64(b.k)*int64(uw), base, step, txn.Dim{Size: uw, Step: 1}, txn.Dim{Size: b.k, Step: int(pitch / 4)})
+	b.add(list, ArgStage, int64(b.run.KPad-b.k)*int64(uw), zeros, 0)
 }
 
 // cPlan is where C tiles land. One unit of a column is four core tiles: one above the other, or, transposed, side by side.
