@@ -76,7 +76,7 @@ func searchJSON(s plan.Search) []searched {
 	return list
 }
 
-// published is a row of the paper beside the model's value for it.
+// publishedRow is a row of the paper beside the model's value for it.
 type publishedRow struct {
 	Rank      int            `json:"rank"`
 	Tile      map[string]int `json:"tile"`
@@ -128,116 +128,167 @@ func (f *planFlags) run(ctx context.Context, w io.Writer) error {
 		measure = new(plan.Emulator).Measure(ctx)
 	}
 	base := plan.Design{Device: m.Name, Types: t, RowMajorB: f.layout == "row"}
-	var d plan.Design
-	var tops float64
-	var chosen *plan.Choice // of --sizes
-	out := planResult{Device: m.Name, DType: t.String(), Layout: f.layout, Searched: []searched{}}
+	var c chosen
 	switch {
 	case f.sizes != "":
-		list, err := cli.ParseSizes("sizes", f.sizes)
-		if err != nil {
-			return err
-		}
-		var work []plan.Work
-		for _, s := range list {
-			work = append(work, plan.Work{Size: plan.Size{M: s.M, N: s.N, K: s.K}, Count: 1})
-		}
-		families := []string{plan.FamilyPaper}
-		if f.design == "best" {
-			families = []string{plan.FamilyBest}
-		}
-		c, err := plan.Choose(m.Name, []plan.Types{t}, work, plan.ChooseOptions{Families: families, Accept: plan.Buildable})
-		if err != nil {
-			return err
-		}
-		d, chosen = c.Single, &c
-		ops := 0.0
-		for _, x := range work {
-			ops += x.Ops()
-		}
-		tops = ops / c.SingleTime / 1e12
-		out.Seconds, out.Configurations, out.Considered = c.Seconds, len(c.Legs), c.Considered
-		for _, l := range c.Legs {
-			out.Legs = append(out.Legs, legJSON{l.First, l.Seconds, designJSON(l.Design)})
-		}
+		c, err = f.forProducts(base)
 	case f.design == "best":
-		s := plan.Best(m, t, plan.FamilyBest, plan.About, plan.Buildable)
-		d, tops, out.Searched, out.Considered = s.Best.Design, s.Best.TOPS, searchJSON(s), s.Considered
-		if f.emulate { // only the best: the search has rated tens of thousands
-			s := d.Near(plan.About)
-			sec, err := measure(d, s)
-			if err != nil {
-				return err
-			}
-			tops = s.Ops() / sec / 1e12
-		}
+		c, err = f.best(m, t, measure)
 	default:
-		o := plan.SearchOptions{Measure: measure}
-		if f.emulate { // the model's choice is near; a handful of steps around it is enough for the slower measure
-			fast, err := plan.Find(base, plan.SearchOptions{})
-			if err != nil {
-				return err
-			}
-			o.FromK, o.Patience = fast.Best.Design.Tile.K+16, 3
-		}
-		s, err := plan.Find(base, o)
-		if err != nil {
-			return err
-		}
-		d, tops, out.Searched, out.Considered = s.Best.Design, s.Best.TOPS, searchJSON(s), s.Considered
+		c, err = f.paper(base, measure)
 	}
-	out.Tile, out.KMT, out.Native, out.L1, out.TOPS, out.Design = tileJSON(d.Tile), d.KMT, sizeJSON(d.Native()), d.L1Bytes(), tops, d.Family()
-	out.L2 = d.L2Bytes(plan.About)
-	out.Bands, out.Resident = max(d.Bands, 1), d.ResidentB
-	if one, err := plan.SingleCore(m.Name, t, 0); err == nil {
-		out.SingleCore = tileJSON(one)
+	if err != nil {
+		return err
 	}
-	for _, r := range plan.Published().WholeArray {
-		if r.Device != m.Name || r.DType() != t.String() {
-			continue
-		}
-		pd := r.Design()
-		pd.RowMajorB = base.RowMajorB
-		sec, err := measure(pd, r.Size())
-		if err != nil {
-			return err
-		}
-		out.Published = append(out.Published, publishedRow{r.Rank, tileJSON(r.Tile()), r.KMT, sizeJSON(r.Size()), r.TOPS, r.Size().Ops() / sec / 1e12})
+	out := c.result(base, f.layout)
+	if out.Published, err = publishedRows(base, measure); err != nil {
+		return err
 	}
-	if err := f.writeDesign(d); err != nil {
+	if err := f.writeDesign(c.design); err != nil {
 		return err
 	}
 	if f.json {
 		return cli.PrintJSON(w, out)
 	}
-	fmt.Fprintf(w, "%s\n", describeDesign(d))
-	fmt.Fprintf(w, "predicted %.2f TOPS; L1 %d bytes of each core, L2 %d bytes in all\n", tops, out.L1, out.L2)
-	if chosen != nil {
-		printChoice(w, chosen)
+	fmt.Fprintf(w, "%s\n", describeDesign(c.design))
+	fmt.Fprintf(w, "predicted %.2f TOPS; L1 %d bytes of each core, L2 %d bytes in all\n", c.tops, out.L1, out.L2)
+	if c.products != nil {
+		printChoice(w, c.products)
 	}
-	if len(out.Published) > 0 {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "\nthe paper's choices\ttile m x k x n\tk_mt\tpublished TOPS (col)\tpredicted TOPS ("+f.layout+")\t")
-		for _, r := range out.Published {
-			fmt.Fprintf(tw, "rank %d\t%dx%dx%d\t%d\t%.2f\t%.2f\t\n", r.Rank, r.Tile["m"], r.Tile["k"], r.Tile["n"], r.KMT, r.TOPS, r.Predicted)
-		}
-		tw.Flush()
-	}
-	if len(out.Searched) > 0 {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "\nsearched\tk_mt\tMACs/cycle\tpredicted TOPS\tbound by\tdesign\t")
-		for _, x := range out.Searched {
-			if x.Transposed {
-				x.Design += " transposed"
-			}
-			fmt.Fprintf(tw, "%dx%dx%d\t%d\t%.1f\t%.2f\t%s\t%s\t\n", x.Tile["m"], x.Tile["k"], x.Tile["n"], x.KMT, x.Rate, x.TOPS, x.Bound, x.Design)
-		}
-		tw.Flush()
-		if out.Considered > len(out.Searched) {
-			fmt.Fprintf(w, "%d designs were rated; these led in turn\n", out.Considered)
-		}
-	}
+	printPublished(w, out.Published, f.layout)
+	printSearched(w, out.Searched, out.Considered)
 	return nil
+}
+
+// chosen is what a search has found.
+type chosen struct {
+	design     plan.Design
+	tops       float64
+	steps      []searched
+	considered int
+	products   *plan.Choice // of --sizes, else nil
+}
+
+// found is what a search of one tile has found.
+func found(s plan.Search) chosen {
+	return chosen{design: s.Best.Design, tops: s.Best.TOPS, steps: searchJSON(s), considered: s.Considered}
+}
+
+// forProducts chooses for the total time of the products of --sizes.
+func (f *planFlags) forProducts(base plan.Design) (chosen, error) {
+	list, err := cli.ParseSizes("sizes", f.sizes)
+	if err != nil {
+		return chosen{}, err
+	}
+	var work []plan.Work
+	ops := 0.0
+	for _, s := range list {
+		x := plan.Work{Size: plan.Size{M: s.M, N: s.N, K: s.K}, Count: 1}
+		work = append(work, x)
+		ops += x.Ops()
+	}
+	families := []string{plan.FamilyPaper}
+	if f.design == "best" {
+		families = []string{plan.FamilyBest}
+	}
+	c, err := plan.Choose(base.Device, []plan.Types{base.Types}, work, plan.ChooseOptions{Families: families, Accept: plan.Buildable})
+	if err != nil {
+		return chosen{}, err
+	}
+	return chosen{design: c.Single, tops: ops / c.SingleTime / 1e12, steps: []searched{}, considered: c.Considered, products: &c}, nil
+}
+
+// best rates all tiles and designs by the model. --emulate measures the best of them only: the search has rated tens of thousands.
+func (f *planFlags) best(m *plan.Machine, t plan.Types, measure plan.Measure) (chosen, error) {
+	c := found(plan.Best(m, t, plan.FamilyBest, plan.About, plan.Buildable))
+	if f.emulate {
+		s := c.design.Near(plan.About)
+		sec, err := measure(c.design, s)
+		if err != nil {
+			return chosen{}, err
+		}
+		c.tops = s.Ops() / sec / 1e12
+	}
+	return c, nil
+}
+
+// paper runs the paper's search. With --emulate it starts near the model's choice: a handful of steps around it is enough for the slower measure.
+func (f *planFlags) paper(base plan.Design, measure plan.Measure) (chosen, error) {
+	o := plan.SearchOptions{Measure: measure}
+	if f.emulate {
+		fast, err := plan.Find(base, plan.SearchOptions{})
+		if err != nil {
+			return chosen{}, err
+		}
+		o.FromK, o.Patience = fast.Best.Design.Tile.K+16, 3
+	}
+	s, err := plan.Find(base, o)
+	return found(s), err
+}
+
+// result is the JSON document, but for the rows of the paper.
+func (c *chosen) result(base plan.Design, layout string) planResult {
+	d := c.design
+	out := planResult{Device: base.Device, DType: base.Types.String(), Layout: layout, Tile: tileJSON(d.Tile), KMT: d.KMT, Native: sizeJSON(d.Native()),
+		L1: d.L1Bytes(), L2: d.L2Bytes(plan.About), TOPS: c.tops, Design: d.Family(), Bands: max(d.Bands, 1), Resident: d.ResidentB,
+		Searched: c.steps, Considered: c.considered}
+	if one, err := plan.SingleCore(base.Device, base.Types, 0); err == nil {
+		out.SingleCore = tileJSON(one)
+	}
+	if c.products != nil {
+		out.Seconds, out.Configurations = c.products.Seconds, len(c.products.Legs)
+		for _, l := range c.products.Legs {
+			out.Legs = append(out.Legs, legJSON{l.First, l.Seconds, designJSON(l.Design)})
+		}
+	}
+	return out
+}
+
+// publishedRows are the paper's choices for a device and its types, each measured with the layout of B that was asked for.
+func publishedRows(base plan.Design, measure plan.Measure) (list []publishedRow, err error) {
+	for _, r := range plan.Published().WholeArray {
+		if r.Device != base.Device || r.DType() != base.Types.String() {
+			continue
+		}
+		d := r.Design()
+		d.RowMajorB = base.RowMajorB
+		sec, err := measure(d, r.Size())
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, publishedRow{r.Rank, tileJSON(r.Tile()), r.KMT, sizeJSON(r.Size()), r.TOPS, r.Size().Ops() / sec / 1e12})
+	}
+	return list, nil
+}
+
+func printPublished(w io.Writer, list []publishedRow, layout string) {
+	if len(list) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\nthe paper's choices\ttile m x k x n\tk_mt\tpublished TOPS (col)\tpredicted TOPS ("+layout+")\t")
+	for _, r := range list {
+		fmt.Fprintf(tw, "rank %d\t%dx%dx%d\t%d\t%.2f\t%.2f\t\n", r.Rank, r.Tile["m"], r.Tile["k"], r.Tile["n"], r.KMT, r.TOPS, r.Predicted)
+	}
+	tw.Flush()
+}
+
+func printSearched(w io.Writer, steps []searched, considered int) {
+	if len(steps) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\nsearched\tk_mt\tMACs/cycle\tpredicted TOPS\tbound by\tdesign\t")
+	for _, x := range steps {
+		if x.Transposed {
+			x.Design += " transposed"
+		}
+		fmt.Fprintf(tw, "%dx%dx%d\t%d\t%.1f\t%.2f\t%s\t%s\t\n", x.Tile["m"], x.Tile["k"], x.Tile["n"], x.KMT, x.Rate, x.TOPS, x.Bound, x.Design)
+	}
+	tw.Flush()
+	if considered > len(steps) {
+		fmt.Fprintf(w, "%d designs were rated; these led in turn\n", considered)
+	}
 }
 
 // printChoice says whether more than one configuration pays for the products of --sizes.
