@@ -17,7 +17,7 @@ import (
 func archKernels() []*kernels {
 	var list []*kernels
 	info := cpuinfo.Get()
-	avx512.alone = fetchesAlone(info)
+	avx512.alone = info.Features.FetchesAlone
 	if info.Features.AMXInt8 && info.Features.AVX512VNNI {
 		list = append(list, &amx)
 	}
@@ -41,13 +41,6 @@ func byFormat[T any](table map[fusedForm]T) func() []T {
 		}
 		return list
 	})
-}
-
-// fetchesAlone reports whether fused kernels should leave fetching to the processor. So it is with AMD's first cores with AVX-512, which have a
-// first-level cache of 32 KiB: one core of Zen 4 reads weights of 4 to 6 bits at 28 to 32 GB/s so, and at 21 to 25 where kernels ask for lines
-// half a KiB to 8 KiB ahead. Distances were chosen on processors with 48 KiB.
-func fetchesAlone(info *cpuinfo.Info) bool {
-	return info.Features.VPDPFast && info.L1D <= 32<<10
 }
 
 var (

@@ -13,8 +13,17 @@ import (
 //go:generate go run -C _gen . -o ..
 
 func init() {
+	if cpuinfo.Get().Features.FetchesAlone {
+		setAVX512.leaveFetching()
+	}
 	sets[cpuinfo.AVX512] = &setAVX512
 	sets[cpuinfo.AVX2] = &setAVX2
+}
+
+// leaveFetching takes the functions that do not ask for rows of keys and values ahead.
+func (v *Funcs) leaveFetching() {
+	v.DotsF16, v.DotsBF16 = dotsHalf(dotsF16AloneAVX512), dotsHalf(dotsBF16AloneAVX512)
+	v.WeighF16, v.WeighBF16 = weighHalf(weighF16AloneAVX512), weighHalf(weighBF16AloneAVX512)
 }
 
 var setAVX512 = Funcs{

@@ -139,6 +139,16 @@ func dotsF16AVX512(dst, q *float32, k *uint16, n, d, stride int)
 //go:noescape
 func weighF16AVX512(acc, w *float32, v *uint16, n, d, stride int)
 
+// dotsF16AloneAVX512 sets dst[j] to the product of q with row j of k, for n rows of d half-precision elements, stride bytes apart. It does not ask for rows ahead.
+//
+//go:noescape
+func dotsF16AloneAVX512(dst, q *float32, k *uint16, n, d, stride int)
+
+// weighF16AloneAVX512 adds the sum of w[j] times row j of v to acc, for n rows of d half-precision elements, stride bytes apart. It does not ask for rows ahead.
+//
+//go:noescape
+func weighF16AloneAVX512(acc, w *float32, v *uint16, n, d, stride int)
+
 // dotsBF16AVX512 sets dst[j] to the product of q with row j of k, for n rows of d bfloat16 elements, stride bytes apart.
 //
 //go:noescape
@@ -148,3 +158,13 @@ func dotsBF16AVX512(dst, q *float32, k *uint16, n, d, stride int)
 //
 //go:noescape
 func weighBF16AVX512(acc, w *float32, v *uint16, n, d, stride int)
+
+// dotsBF16AloneAVX512 sets dst[j] to the product of q with row j of k, for n rows of d bfloat16 elements, stride bytes apart. It does not ask for rows ahead.
+//
+//go:noescape
+func dotsBF16AloneAVX512(dst, q *float32, k *uint16, n, d, stride int)
+
+// weighBF16AloneAVX512 adds the sum of w[j] times row j of v to acc, for n rows of d bfloat16 elements, stride bytes apart. It does not ask for rows ahead.
+//
+//go:noescape
+func weighBF16AloneAVX512(acc, w *float32, v *uint16, n, d, stride int)

@@ -71,6 +71,10 @@ func (g *gen) all() {
 	}
 	for _, t := range storedTypes {
 		g.scores(t)
+		if g.wide && t.size < 4 {
+			t.alone = true
+			g.scores(t)
+		}
 	}
 }
 
@@ -506,9 +510,10 @@ func (g *gen) blocks() {
 type stored struct {
 	suffix, doc, ptr string
 	size             int
+	alone            bool // the processor fetches rows
 }
 
-var storedTypes = []stored{{"", "float32", "*float32", 4}, {"F16", "half-precision", "*uint16", 2}, {"BF16", "bfloat16", "*uint16", 2}}
+var storedTypes = []stored{{"", "float32", "*float32", 4, false}, {"F16", "half-precision", "*uint16", 2, false}, {"BF16", "bfloat16", "*uint16", 2, false}}
 
 // widen loads a vector of elements as float32.
 func (g *gen) widen(t stored, addr string, r int) {
@@ -529,7 +534,11 @@ const ahead = 2048
 // scores emits what attention needs of a block of keys: the products of one query with n keys, and the weighted sum of n values.
 // Rows of 16 bits have whole vectors; those of float32 may have a tail.
 func (g *gen) scores(t stored) {
-	g.text("dots"+t.suffix, "sets dst[j] to the product of q with row j of k, for n rows of d "+t.doc+" elements, stride bytes apart.",
+	name, how := t.suffix, ""
+	if t.alone {
+		name, how = name+"Alone", " It does not ask for rows ahead."
+	}
+	g.text("dots"+name, "sets dst[j] to the product of q with row j of k, for n rows of d "+t.doc+" elements, stride bytes apart."+how,
 		"(dst, q *float32, k "+t.ptr+", n, d, stride int)", "p dst", "p q", "p k", "n n", "i d", "i stride")
 	// BX is d, R8 the stride. Four rows at a time at DX, R9, R10, R12.
 	g.labels++
@@ -567,7 +576,9 @@ func (g *gen) scores(t stored) {
 		for i := range n {
 			if narrow {
 				g.widen(t, "("+rows[i]+")(R13*1)", 1+i)
-				g.p("PREFETCHT0 %d(%s)(R13*1)", ahead, rows[i])
+				if !t.alone {
+					g.p("PREFETCHT0 %d(%s)(R13*1)", ahead, rows[i])
+				}
 				g.p("VFMADD231PS %s, %s, %s", g.reg(1+i), g.reg(0), g.reg(8+i))
 				continue
 			}
@@ -622,7 +633,7 @@ func (g *gen) scores(t stored) {
 	g.label("end%d", l)
 	g.done()
 
-	g.text("weigh"+t.suffix, "adds the sum of w[j] times row j of v to acc, for n rows of d "+t.doc+" elements, stride bytes apart.",
+	g.text("weigh"+name, "adds the sum of w[j] times row j of v to acc, for n rows of d "+t.doc+" elements, stride bytes apart."+how,
 		"(acc, w *float32, v "+t.ptr+", n, d, stride int)", "p acc", "p w", "p v", "n n", "i d", "i stride")
 	g.labels++
 	l = g.labels
@@ -644,7 +655,7 @@ func (g *gen) scores(t stored) {
 			}
 			if narrow {
 				g.widen(t, at(2*g.width*i, "R9"), 1+i)
-				if 2*g.width*i%64 == 0 {
+				if !t.alone && 2*g.width*i%64 == 0 {
 					g.p("PREFETCHT0 %d(R9)", ahead+2*g.width*i)
 				}
 				g.p("VFMADD231PS %s, %s, %s", g.reg(1+i), g.reg(0), g.reg(8+i))
