@@ -86,6 +86,10 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 			if err := keep.check(); err != nil {
 				return err
 			}
+			if err := cli.CheckFiles(append(f.files(), cli.File{Flag: "--draft", Path: draft.file}, cli.File{Flag: "--template", Path: template},
+				cli.File{Flag: "--prompt-cache", Path: keep.path, Written: true}, cli.File{Flag: "--history", Path: history, Written: true})...); err != nil {
+				return err
+			}
 			jinja := ""
 			if template != "" {
 				data, err := regular.ReadStream(template)

@@ -138,6 +138,9 @@ func generateCommand() *cobra.Command {
 			if err := keep.check(); err != nil {
 				return err
 			}
+			if err := cli.CheckFiles(append(f.files(), cli.File{Flag: "--draft", Path: draft.file}, cli.File{Flag: "--prompt-cache", Path: keep.path, Written: true})...); err != nil {
+				return err
+			}
 			m, err := f.open()
 			if err != nil {
 				return err

@@ -103,7 +103,7 @@ func TestCacheFlag(t *testing.T) {
 	_, stderr, err := call(t, "generate", "-n", "1", "--cache="+filepath.Join(dir, "none", "packed"))
 	require.NoError(t, err)
 	require.Contains(t, stderr, "packed weights are not kept")
-	_, _, err = call(t, "generate", "--model", model, "-n", "1", "--cache="+model)
+	_, _, err = call(t, "generate", "-n", "1", "--cache="+model)
 	require.ErrorContains(t, err, "not replaced")
 	_, _, err = call(t, "generate", "-n", "1", "--cache")
 	require.Equal(t, 2, cli.ExitCode(err))

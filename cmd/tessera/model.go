@@ -57,6 +57,15 @@ func (f *llmFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 }
 
+// files returns what the flags read and write, for cli.CheckFiles.
+func (f *llmFlags) files() []cli.File {
+	cache := f.packed
+	if cache == besideModel {
+		cache = llm.WeightCachePath(f.Model)
+	}
+	return []cli.File{{Flag: "--model", Path: f.Model}, {Flag: "--cache", Path: cache, Written: true}, {Flag: "--trace", Path: f.Trace, Written: true}}
+}
+
 // maxContext bounds --context.
 const maxContext = 1 << 24
 

@@ -31,6 +31,9 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 			if f.context == 1 {
 				return errOneToken
 			}
+			if err := cli.CheckFiles(append(f.files(), cli.File{Flag: "--file", Path: file})...); err != nil {
+				return err
+			}
 			text, err := regular.ReadStream(file)
 			if err != nil {
 				return err

@@ -224,8 +224,15 @@ func (o *Options) check() (g graph.Options, err error) {
 			return g, Usagef("--disable-pass %s: all, or of %s is right", name, strings.Join(graph.PassNames(), ", "))
 		}
 	}
-	if o.Trace != "" { // what cannot be written is said before the work, not after it
-		if err := WriteFile(o.Trace, func(io.Writer) error { return nil }); err != nil {
+	if err := CheckFiles(File{"--model", o.Model, false}, File{"--trace", o.Trace, true}); err != nil {
+		return g, err
+	}
+	if o.Trace != "" { // what cannot be written is said before the work, not after it, and stays as it is until then
+		f, err := os.OpenFile(o.Trace, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return g, err
+		}
+		if err := f.Close(); err != nil {
 			return g, err
 		}
 	}
