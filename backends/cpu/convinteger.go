@@ -105,9 +105,8 @@ func (k *intConvKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 			lo, hi = 0, 255
 		}
 		k.args.Quant = engine.Quant{Scale: scale, Zero: k.op.Epilogue.OutZero, Low: lo, High: hi}
-		k.args.Store = func(i int, row []float32) {
-			gemm.Quantize(k.to[i:i+len(row)], row, scale, k.op.Epilogue.OutZero, lo, hi)
-		}
+		k.args.Narrow = func(dst []byte, x []float32) { gemm.Quantize(dst, x, scale, k.op.Epilogue.OutZero, lo, hi) }
+		k.args.Store = func(i int, row []float32) { k.args.Narrow(k.to[i:i+len(row)], row) }
 	case y == tensor.I32 && !k.args.Raw:
 		k.args.Store = func(i int, row []float32) {
 			for j, v := range row {

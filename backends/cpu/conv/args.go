@@ -23,6 +23,8 @@ type Args struct {
 	// same number by number, and may get some channels of a pixel only. Whether they can also depends on Post, which sees numbers.
 	Bytes []byte
 	Quant Quant
+	// Narrow, if not nil, sets bytes to numbers as Quant makes them, many at a time.
+	Narrow func(dst []byte, x []float32)
 	// Stop, if not nil, is asked between blocks whether the run shall end.
 	Stop func() bool
 }

@@ -81,14 +81,22 @@ func TestIntWinograd(t *testing.T) {
 			for k, a := range args {
 				store := k == 2 && i%2 == 0
 				want := run(g, direct, 1, a, store)
-				for threads := 1; threads < 4 && k > 0 && !store; threads++ { // bytes, of some channels at a time
-					p, err := NewPlan(f, s, threads)
+				for threads := 1; threads < 8 && k > 0 && !store; threads++ { // bytes, of some channels at a time, with and without Narrow
+					p, err := NewPlan(f, s, threads/2+1)
 					require.NoError(t, err)
 					b, to := a, make([]byte, ny)
 					b.X8, b.Bytes, b.Quant = x, to, Quant{Scale: 0.002, Zero: 100, Low: 0, High: 255}
 					b.Store = func(i int, row []float32) {
 						for j, v := range row {
 							to[i+j] = b.Quant.of(v)
+						}
+					}
+					if threads%2 == 0 {
+						b.Store = func(int, []float32) { t.Error("Store beside Narrow") }
+						b.Narrow = func(dst []byte, x []float32) {
+							for j, v := range x {
+								dst[j] = b.Quant.of(v)
+							}
 						}
 					}
 					p.Run(&b)

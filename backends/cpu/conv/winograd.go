@@ -73,8 +73,19 @@ type winogradScratch struct {
 	load []float32
 	keep []float32 // pixels that cannot go to Y
 	edge intEdge
+	tile narrowTile
 	_    [64]byte
 }
+
+// narrowTile is where the pixels of a tile become bytes, a panel at a time: they stay in L1.
+type narrowTile struct {
+	dst, res [16]unsafe.Pointer
+	floats   [16 * mostPanel]float32
+	bytes    [16 * mostPanel]byte
+}
+
+// mostPanel is the most channels of a panel.
+const mostPanel = 32
 
 // Channels that do not fill a vector are not worth a transform.
 const winogradLeast = 12
@@ -313,6 +324,12 @@ func (w *winograd) cutsOf(a *Args) int {
 	return w.cuts
 }
 
+// narrow reports whether the pixels of a tile become bytes as soon as they are there.
+func (w *winograd) narrow() bool {
+	a := w.args
+	return a.Bytes != nil && a.Narrow != nil && a.Post == nil && w.p.s.Type == Int8 && w.p.k.nr <= mostPanel
+}
+
 // Do takes some tiles, and some panels of them, through all steps.
 func (w *winograd) Do(worker, job int) {
 	a := w.args
@@ -340,7 +357,7 @@ func (w *winograd) Do(worker, job int) {
 			w.backward(sc, pn, pn-from, n)
 		}
 	}
-	if a.Post != nil || a.Store != nil {
+	if !w.narrow() && (a.Post != nil || a.Store != nil) {
 		w.post(sc, first, n, p0*k.nr, min(p1*k.nr, s.M))
 	}
 }
@@ -360,7 +377,7 @@ func (sc *winogradScratch) prepare(w *winograd) {
 	if a.Load != nil && sc.load == nil {
 		sc.load = alignedFloats(freqs*w.row + 16)
 	}
-	if a.Store != nil && sc.keep == nil {
+	if a.Store != nil && !w.narrow() && sc.keep == nil {
 		sc.keep = alignedFloats(w.my*w.mx*w.block*s.M + 16)
 	}
 	sc.in.tmp, sc.out.tmp = unsafe.Pointer(&sc.tmp[0]), unsafe.Pointer(&sc.tmp[0])
@@ -430,9 +447,12 @@ func (w *winograd) targets(sc *winogradScratch, first, n int) {
 				to, res := sink, sink
 				if y < s.OH && x < s.OW {
 					at := ((plane*s.OH+y)*s.OW + x) * s.M
-					if a.Store == nil {
+					switch {
+					case w.narrow():
+						to = unsafe.Pointer(&a.Bytes[at])
+					case a.Store == nil:
 						to = unsafe.Pointer(&a.Y[at])
-					} else {
+					default:
 						to = unsafe.Pointer(&sc.keep[(i*w.my*w.mx+j)*s.M])
 					}
 					if a.Residual != nil {
@@ -518,6 +538,10 @@ func (w *winograd) backward(sc *winogradScratch, pn, at, n int) {
 		v.mode = raw
 	}
 	v.res = nil
+	if w.narrow() {
+		w.backwardBytes(sc, pn, at, n)
+		return
+	}
 	for i := range n {
 		v.src, v.dst = unsafe.Pointer(&sc.m[at*w.freqs()*w.block*k.nr+i*width]), unsafe.Pointer(&sc.dst[i])
 		if a.Residual != nil {
@@ -528,6 +552,32 @@ func (w *winograd) backward(sc *winogradScratch, pn, at, n int) {
 			k.intInverse(v, &sc.edge, live)
 		} else {
 			k.inverse(v, w.form, live)
+		}
+	}
+}
+
+// backwardBytes is backward where the pixels become bytes. sc.out is set but for where they come from and go.
+func (w *winograd) backwardBytes(sc *winogradScratch, pn, at, n int) {
+	s, k, a, t := &w.p.s, w.p.k, w.args, &sc.tile
+	live := min(s.M-pn*k.nr, k.nr)
+	width := k.width(live)
+	v := &sc.out
+	for j := range t.dst {
+		t.dst[j] = unsafe.Pointer(&t.floats[j*width])
+	}
+	v.dst, v.off, v.scale = unsafe.Pointer(&t.dst), 0, unsafe.Pointer(&w.p.scale[pn*k.nr])
+	for i := range n {
+		v.src = unsafe.Pointer(&sc.m[at*w.freqs()*w.block*k.nr+i*width])
+		if a.Residual != nil {
+			for j, from := range sc.res[i] {
+				t.res[j] = unsafe.Add(from, 4*pn*k.nr)
+			}
+			v.res = unsafe.Pointer(&t.res)
+		}
+		k.intInverse(v, &sc.edge, live)
+		a.Narrow(t.bytes[:16*width], t.floats[:16*width])
+		for j, to := range sc.dst[i] {
+			copy(unsafe.Slice((*byte)(unsafe.Add(to, pn*k.nr)), live), t.bytes[j*width:])
 		}
 	}
 }
