@@ -328,9 +328,9 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+p.unit)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), chunkSumBytes/4/nr)
 		p.bl.nc, p.bl.unit = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), 1
 	}
-	if p.pb == nil && !p.packB && !p.localB && p.kp > p.kn.kcInPlace && p.kp*p.np*4 > in.L2 {
+	if kc := p.kn.rowsInPlace(in); p.pb == nil && !p.packB && !p.localB && p.kp > kc && p.kp*p.np*4 > in.L2 {
 		// A large B in place is read a few rows at a time, each as far as possible, as memory and its prefetchers like it.
-		p.bl.kc = p.kn.kcInPlace
+		p.bl.kc = kc
 		if p.kern.rowsDown != nil && p.strips > 1 {
 			// The next strip finds them in L2.
 			p.bl.kc = min(p.bl.kc, max(in.L2/2/(4*p.np)&^7, 8))
@@ -392,6 +392,8 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		rows := p.kn.bPackRows
 		if p.kern.rowsDown != nil {
 			rows /= 3 // strips are less than half as high, and each reads B again
+		} else if p.rowsOfBCompete(in) {
+			rows /= 2
 		}
 		p.packB = p.b.typ != F32 || p.b.ColStride != 1 ||
 			p.m >= rows && (p.n%nr != 0 && !p.kern.exactB || p.k > p.kn.kcMax || p.n > p.kn.bInPlaceBytes/4/p.k)
@@ -424,17 +426,28 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 // rowsConflict says whether the rows of a strip compete for the sets of L1, as they do when their distance is a multiple of a
 // large power of two.
 func (p *product) rowsConflict(in *cpuinfo.Info) bool {
-	const period = 4096 // bytes after which sets repeat, for all L1 caches of 64 sets
 	size := p.a.typ.Size()
-	pitch := p.a.RowStride * size
-	gap := pitch & -pitch // largest power of two that divides it
-	if gap == 0 || gap >= period {
-		gap = period
-	}
+	gap := setGap(p.a.RowStride * size)
 	kc := min(p.k, p.kn.kcMax*p.kern.a.kr)
 	rows := min(p.m, p.kern.mr)
-	ways := rows * ceilDiv(kc*p.a.ColStride*size, gap) * gap / period
+	ways := rows * ceilDiv(kc*p.a.ColStride*size, gap) * gap / setPeriod
 	return ways > in.L1DWays*2/3
+}
+
+// rowsOfBCompete says whether the rows of a B in place that are read side by side fill the sets of an L1 of few ways.
+func (p *product) rowsOfBCompete(in *cpuinfo.Info) bool {
+	return in.L1DWays <= 8 && p.kn.rowsInPlace(in)*setGap(p.b.RowStride*4)/setPeriod > in.L1DWays*2/3
+}
+
+// setPeriod is the distance in bytes after which the sets of L1 repeat, in all L1 caches of 64 sets.
+const setPeriod = 4096
+
+// setGap returns the distance in bytes between the sets that rows of this pitch begin in: the largest power of two that divides it, at most setPeriod.
+func setGap(pitch int) int {
+	if gap := pitch & -pitch; gap != 0 && gap < setPeriod {
+		return gap
+	}
+	return setPeriod
 }
 
 // wantPackedA says whether copying a float32 A whose rows are not side by side pays. A kernel reads A from any strides, so it

@@ -66,12 +66,31 @@ func TestGates(t *testing.T) {
 		least /= 3
 	}
 	copied := func(p *product) bool { return p.packB || p.localB }
-	require.False(t, copied(choose(nil, least-1, n, deep, rows(deep), rows(n))), "few rows")
-	require.True(t, copied(choose(nil, least, n, deep, rows(deep), rows(n))), "many rows")
+	require.False(t, copied(choose(nil, least-1, n, deep, rows(deep), rows(n+16))), "few rows")
+	require.True(t, copied(choose(nil, least, n, deep, rows(deep), rows(n+16))), "many rows")
 	require.True(t, copied(choose(nil, 1, n, deep, rows(deep), [2]int{1, deep})), "B by columns")
+	// Where rows of B are 4 KiB apart and L1 has few ways, from half as many.
+	apartB := n
+	for setGap(4*apartB) < setPeriod {
+		apartB++
+	}
+	from := least
+	if e.main.rowsDown == nil {
+		from /= 2
+	}
+	require.False(t, copied(choose(nil, from-1, n, deep, rows(deep), rows(apartB))), "few rows, B in few sets")
+	require.True(t, copied(choose(nil, from, n, deep, rows(deep), rows(apartB))), "many rows, B in few sets")
 	small := 24 << 10 / 4 / (4 * nr)
 	require.False(t, copied(choose(nil, 200, 4*nr, small, rows(small), rows(4*nr))), "a small B")
 	require.True(t, copied(choose(nil, 200, 4*nr, small+1, rows(small+1), rows(4*nr))), "one row more")
 	require.True(t, choose(nil, 512, n, deep, rows(deep), rows(n)).localB, "by its user")
 	require.True(t, choose(nil, 513, n, deep, rows(deep), rows(n)).packB, "shared")
+}
+
+// How many rows of B in place are read side by side is what the knob says, or follows the ways of L1.
+func TestRowsInPlaceFollowL1(t *testing.T) {
+	for ways, want := range map[int]int{4: 12, 8: 12, 10: 32, 12: 32} {
+		require.Equal(t, want, new(knobs).rowsInPlace(&cpuinfo.Info{L1DWays: ways}), "%d ways", ways)
+		require.Equal(t, 5, (&knobs{kcInPlace: 5}).rowsInPlace(&cpuinfo.Info{L1DWays: ways}))
+	}
 }

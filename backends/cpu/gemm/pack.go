@@ -406,6 +406,9 @@ func flipBytes(dst, src unsafe.Pointer, n int) {
 		done = n &^ 63
 		flipLines(dst, src, done)
 	}
+	for ; done+8 <= n; done += 8 {
+		*(*uint64)(unsafe.Add(dst, done)) = *(*uint64)(unsafe.Add(src, done)) ^ 0x8080808080808080
+	}
 	out, in := unsafe.Slice((*uint8)(dst), n), unsafe.Slice((*uint8)(src), n)
 	for i := done; i < n; i++ {
 		out[i] = in[i] ^ 0x80
