@@ -47,7 +47,7 @@ func Write(path string, mode fs.FileMode, write func(*os.File) error) error {
 		return err
 	}
 	name := "" // of what is written, where it has one
-	tmp, err := unnamed(filepath.Dir(path))
+	tmp, err := unnamed(path)
 	if err != nil {
 		if tmp, err = create(path); err != nil {
 			return err

@@ -2,6 +2,7 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,12 +13,12 @@ import (
 // While a file is written nothing of it has a name, so that a process which is killed then leaves nothing.
 func TestNothingHasANameWhileItIsWritten(t *testing.T) {
 	dir := t.TempDir()
-	f, err := unnamed(dir)
+	path := filepath.Join(dir, "a")
+	f, err := unnamed(path)
 	if err != nil {
 		t.Skip("this file system has no files without names: ", err)
 	}
 	require.NoError(t, f.Close())
-	path := filepath.Join(dir, "a")
 	names := func() (names []string) {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -33,6 +34,11 @@ func TestNothingHasANameWhileItIsWritten(t *testing.T) {
 			return err
 		}))
 		require.Equal(t, []string{"a"}, names())
+		require.EqualError(t, Write(path, 0o640, func(f *os.File) error {
+			require.NoError(t, f.Close())
+			_, err := f.WriteString("text")
+			return fmt.Errorf("the header: %w", err)
+		}), "the header: write "+path+": file already closed\nclose "+path+": file already closed")
 		broken := errors.New("broken")
 		require.ErrorIs(t, Write(path, 0o640, func(*os.File) error { return broken }), broken)
 		require.Equal(t, []string{"a"}, names())
