@@ -212,6 +212,17 @@ func cases() []Spec {
 	return list
 }
 
+// apartCases have pixels a multiple of 4 KiB apart, for some type, which high tiles read from copies that lie otherwise.
+func apartCases() []Spec {
+	var list []Spec
+	for i, c := range []int{1024, 2048, 4096} {
+		list = append(list,
+			Spec{N: 2, H: 3, W: 5, C: c, M: 96 + i, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: 3, OW: 5, Groups: 1},
+			Spec{N: 1, H: 7, W: 9, C: c / 2, M: 97, KH: 1, KW: 1, SH: 2, SW: 2, DH: 1, DW: 1, OH: 4, OW: 5, Groups: 1})
+	}
+	return list
+}
+
 // deepCases have a third spatial dimension, which comes first.
 func deepCases() []Spec {
 	var list []Spec
@@ -371,7 +382,7 @@ func winogradCases() []Spec {
 			}
 		}
 	}
-	for _, s := range slices.Concat(cases(), some(deepCases()), some(sparseCases())) {
+	for _, s := range slices.Concat(cases(), apartCases(), some(deepCases()), some(sparseCases())) {
 		add(s)
 	}
 	for _, k := range []int{3, 5} { // lines
@@ -419,7 +430,7 @@ type problem struct {
 var problems = sync.OnceValue(func() []problem {
 	rng := rand.New(rand.NewPCG(7, 7))
 	var list []problem
-	for i, s := range slices.Concat(cases(), some(deepCases()), transposedCases(), some(sparseCases()), winogradCases()) {
+	for i, s := range slices.Concat(cases(), apartCases(), some(deepCases()), transposedCases(), some(sparseCases()), winogradCases()) {
 		ac := actCases[i%len(actCases)]
 		nx, ny := s.sizes()
 		p := problem{s: s, act: ac.act, x: randomOf(rng, nx), w: randomOf(rng, s.Weights())}

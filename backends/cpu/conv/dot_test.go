@@ -15,7 +15,7 @@ import (
 
 func dotCases() []Spec {
 	var list []Spec
-	for _, s := range slices.Concat(cases(), some(deepCases()), some(sparseCases()), patchCases()) {
+	for _, s := range slices.Concat(cases(), apartCases(), some(deepCases()), some(sparseCases()), patchCases()) {
 		if !s.Depthwise() && !s.Transposed {
 			list = append(list, s)
 		}

@@ -72,6 +72,45 @@ func TestWorkspaceBytes(t *testing.T) {
 	}
 }
 
+// TestScratchOfApart: pixels that would collide in L1 are copied within the bound, and no plan that reads copies is fed.
+func TestScratchOfApart(t *testing.T) {
+	in := cpuinfo.Get()
+	for _, s := range apartCases() {
+		f, err := Pack(s, make([]float32, s.Weights()), nil, in.ISA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, threads := range []int{1, 3} {
+			p, err := NewPlan(f, s, threads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &p.works[0]
+			line, way := 4*w.pitch, in.L1D/in.L1DWays
+			if p.k.mr > in.L1DWays && line%way == 0 {
+				t.Errorf("%+v: pixels lie %d bytes apart", s, line)
+			}
+			x, y := s.sizes()
+			p.Run(&Args{X: make([]float32, x), Y: make([]float32, y), Act: NoAct})
+			if held, bound := p.Held(), p.WorkspaceBytes(false, false); held > bound || w.patches && held == 0 {
+				t.Errorf("%+v, %d workers: holds %d bytes, the bound is %d", s, threads, held, bound)
+			}
+			d := Spec{N: s.N, H: s.OH, W: s.OW, C: s.C, M: s.C, KH: 1, KW: 1, SH: 1, SW: 1, DH: 1, DW: 1, OH: s.OH, OW: s.OW, Groups: s.C}
+			g, err := Pack(d, make([]float32, d.Weights()), nil, in.ISA)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from, err := NewPlan(g, d, threads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.patches && p.Feed(from) != nil {
+				t.Errorf("%+v is fed", s)
+			}
+		}
+	}
+}
+
 // TestScratchOfSparse: what a run holds follows from what taps read and from the results, however far strides, dilations and padding reach.
 func TestScratchOfSparse(t *testing.T) {
 	for _, s := range sparseCases() {
