@@ -128,32 +128,6 @@ func TestBuffers(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestArena(t *testing.T) {
-	a, err := tensor.NewArena(1000)
-	require.NoError(t, err)
-	x, err := a.Alloc(tensor.MakeSpec(tensor.F32, 3))
-	require.NoError(t, err)
-	y, err := a.Alloc(tensor.MakeSpec(tensor.F32, 100))
-	require.NoError(t, err)
-	require.False(t, x.Overlaps(y))
-	require.Zero(t, uintptr(y.Ptr())%mem.Align)
-	require.Equal(t, 64+400, a.Used())
-	_, err = a.Alloc(tensor.MakeSpec(tensor.F32, 200))
-	require.ErrorContains(t, err, "800 bytes")
-	require.Equal(t, 464, a.Used(), "a failed allocation takes nothing")
-	a.Reset()
-	z, err := a.Alloc(tensor.MakeSpec(tensor.F32, 200))
-	require.NoError(t, err)
-	require.True(t, z.Overlaps(x))
-	_, err = a.Alloc(tensor.MakeSpec(tensor.F32, -1))
-	require.Error(t, err)
-	require.NoError(t, a.Close())
-	var empty tensor.Arena
-	_, err = empty.Alloc(tensor.MakeSpec(tensor.F32, 1))
-	require.Error(t, err)
-	require.NoError(t, empty.Close())
-}
-
 func TestOfAndBits(t *testing.T) {
 	data := []float32{1, 2, 3, 4, 5, 6}
 	x := tensor.Of(data, 2, 3)
