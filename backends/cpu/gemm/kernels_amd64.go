@@ -10,6 +10,7 @@ import (
 func archKernels() []*kernel {
 	vnni := func(f *cpuinfo.Features) bool { return f.AVX512VNNI }
 	bf16 := func(f *cpuinfo.Features) bool { return f.AVX512BF16 }
+	alone := func(f *cpuinfo.Features) bool { return f.FetchesAlone }
 	// A low strip takes several panels at once, so that at least eight sums are in flight.
 	wide512 := []int{0, 4, 2, 2}
 	wide256 := []int{0, 3, 2}
@@ -36,8 +37,16 @@ func archKernels() []*kernel {
 			axpy: axpy8AVX512, exactB: true,
 		},
 		{
+			name: "f32_bf16_8x32k2__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,
+			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512alone[:], wideP: wide512,
+		},
+		{
 			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,
 			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512wide[:], wideP: wide512,
+		},
+		{
+			name: "f32_f16_8x32k1__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8,
+			full: f16AVX512full[:], half: f16AVX512half[:], wide: f16AVX512alone[:], wideP: wide512,
 		},
 		{
 			name: "f32_f16_8x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8,

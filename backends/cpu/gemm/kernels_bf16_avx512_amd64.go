@@ -35,6 +35,13 @@ var bf16AVX512wide = [9]func(*kargs){
 	3: bf16AVX512h3x64,
 }
 
+// bf16AVX512alone do so and leave fetching to the processor.
+var bf16AVX512alone = [9]func(*kargs){
+	1: bf16AloneAVX512h1x128,
+	2: bf16AloneAVX512h2x64,
+	3: bf16AloneAVX512h3x64,
+}
+
 // bf16AVX512h1x32 multiplies 1 rows by 32 columns a step, B as bf16, A and B by any strides.
 //
 //go:noescape
@@ -49,6 +56,11 @@ func bf16AVX512h1x16(p *kargs)
 //
 //go:noescape
 func bf16AVX512h1x128(p *kargs)
+
+// bf16AloneAVX512h1x128 multiplies 1 rows by 128 columns a step, B as bf16, A and B by any strides.
+//
+//go:noescape
+func bf16AloneAVX512h1x128(p *kargs)
 
 // bf16AVX512h2x32 multiplies 2 rows by 32 columns a step, B as bf16, A and B by any strides.
 //
@@ -65,6 +77,11 @@ func bf16AVX512h2x16(p *kargs)
 //go:noescape
 func bf16AVX512h2x64(p *kargs)
 
+// bf16AloneAVX512h2x64 multiplies 2 rows by 64 columns a step, B as bf16, A and B by any strides.
+//
+//go:noescape
+func bf16AloneAVX512h2x64(p *kargs)
+
 // bf16AVX512h3x32 multiplies 3 rows by 32 columns a step, B as bf16, A and B by any strides.
 //
 //go:noescape
@@ -79,6 +96,11 @@ func bf16AVX512h3x16(p *kargs)
 //
 //go:noescape
 func bf16AVX512h3x64(p *kargs)
+
+// bf16AloneAVX512h3x64 multiplies 3 rows by 64 columns a step, B as bf16, A and B by any strides.
+//
+//go:noescape
+func bf16AloneAVX512h3x64(p *kargs)
 
 // bf16AVX512h4x32 multiplies 4 rows by 32 columns a step, B as bf16, A and B by any strides.
 //

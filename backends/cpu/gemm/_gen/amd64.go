@@ -105,8 +105,9 @@ func (f *file) strides(h int) {
 
 // family512 describes one kind of operand for the AVX-512 skeleton.
 type family512 struct {
-	name string
-	b    string // f32, bf16 (pairs), f16, dot8, dotbf16
+	name  string
+	b     string // f32, bf16 (pairs), f16, dot8, dotbf16
+	alone bool   // for processors that fetch streams of memory by themselves: no prefetch far ahead
 }
 
 // aForm is how a kernel finds A.
@@ -370,8 +371,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 			if fam.b == "f16" && v%2 == 1 {
 				continue
 			}
-			switch {
-			case np > 1 || h < 4:
+			switch far := np > 1 || h < 4; {
+			case far && fam.alone:
+			case far:
 				a := baddr(v)
 				if a[0] == '(' {
 					a = "0" + a
@@ -896,15 +898,15 @@ func amd64(out string) {
 		family512
 		mr int
 	}{
-		{family512{"f32", "f32"}, 14},
-		{family512{"bf16", "bf16"}, 8}, // only for few rows; more are served by the f32 kernels
-		{family512{"f16", "f16"}, 8},
-		{family512{"dot8", "dot8"}, 14},
-		{family512{"dotBF16", "dotbf16"}, 14},
+		{family512{name: "f32", b: "f32"}, 14},
+		{family512{name: "bf16", b: "bf16"}, 8}, // only for few rows; more are served by the f32 kernels
+		{family512{name: "f16", b: "f16"}, 8},
+		{family512{name: "dot8", b: "dot8"}, 14},
+		{family512{name: "dotBF16", b: "dotbf16"}, 14},
 	} {
 		f, tables := &file{}, ""
 		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
-		pairs := map[int]string{}
+		pairs, alone := map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
 			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
 			half[h] = f.kernel512(fam.family512, h, 1, 1, anyStrides)
@@ -912,6 +914,10 @@ func amd64(out string) {
 				wide[h] = f.kernel512(fam.family512, h, 2, np, anyStrides)
 			}
 			if fam.b == "bf16" || fam.b == "f16" {
+				if wide[h] != "" {
+					byItself := family512{fam.name + "Alone", fam.b, true}
+					alone[h] = f.kernel512(byItself, h, 2, wide512(h), anyStrides)
+				}
 				continue
 			}
 			if h >= 4 {
@@ -930,9 +936,12 @@ func amd64(out string) {
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
 		tables += table(fam.name+"AVX512wide", "compute several panels at once.", wide, fam.mr)
+		if len(alone) > 0 {
+			tables += table(fam.name+"AVX512alone", "do so and leave fetching to the processor.", alone, fam.mr)
+		}
 		f.write(out, "kernels_"+strings.ToLower(fam.name)+"_avx512_amd64", tags, header, tables)
 	}
-	for _, fam := range []family512{{"f32", "f32"}, {"bf16", "bf16"}, {"f16", "f16"}, {"vnni8", "vnni8"}, {"madd8", "madd8"}} {
+	for _, fam := range []family512{{name: "f32", b: "f32"}, {name: "bf16", b: "bf16"}, {name: "f16", b: "f16"}, {name: "vnni8", b: "vnni8"}, {name: "madd8", b: "madd8"}} {
 		f, tables := &file{}, ""
 		const mr = 6
 		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
