@@ -28,7 +28,7 @@ const (
 	maxKey           = 1<<16 - 1
 )
 
-// ErrMissing is the cause of an error about a key or a tensor that a file does not hold.
+// ErrMissing is the cause of an error about a key or a tensor that a file does not hold, of all methods that return a value by its key or name.
 var ErrMissing = errors.New("missing")
 
 // SyntaxError says what is wrong with a file, and where.

@@ -31,13 +31,13 @@ type Config struct {
 	Name    string
 	Vocab   int
 	Context int // that the model was trained for
-	Dim     int
+	Dim     int // of the vector that stands for a token between layers
 	Layers  int
-	Heads   []int
-	KVHeads []int
-	FFN     []int
-	HeadDim int // of queries and keys
-	ValDim  int // of values
+	Heads   []int // of queries
+	KVHeads []int // of keys and values, each of which serves as many heads of queries
+	FFN     []int // width of the feed-forward part
+	HeadDim int   // of queries and keys
+	ValDim  int   // of values
 
 	LayerNorm bool // else RMS
 	NormEps   float32
@@ -50,10 +50,10 @@ type Config struct {
 	Window    int
 
 	AttnScale    float32 // 0: 1/sqrt(HeadDim)
-	AttnSoftcap  float32
-	FinalSoftcap float32
+	AttnSoftcap  float32 // bounds scores, as c tanh(x / c); 0: none
+	FinalSoftcap float32 // bounds logits likewise
 	EmbedScale   float32 // 0: 1
-	Causal       bool
+	Causal       bool    // a decoder, which generates; else an encoder, for Embed alone
 	Pooling      Pooling
 
 	longFactorsFrom int     // contexts above it use the long frequency factors, where a file has two sets

@@ -21,14 +21,15 @@ type EmbedOptions struct {
 	Normalize bool    // to length 1
 }
 
-// Embed returns the vector of a text, and its tokens.
+// Embed returns the vector of a text, of Config.Dim numbers, and the text's tokens, those that the model puts around it included. A text of more tokens than the
+// context is a *ContextError.
 func (m *Model) Embed(ctx context.Context, text string, o EmbedOptions) (vector []float32, ids []int32, err error) {
 	ids = m.Tokenizer.Encode(text, tokenizer.Options{Special: true})
 	vector, err = m.EmbedIDs(ctx, ids, o)
 	return vector, ids, err
 }
 
-// EmbedIDs returns the vector of tokens.
+// EmbedIDs is Embed for a text of tokens, to which nothing is added.
 func (m *Model) EmbedIDs(ctx context.Context, ids []int32, o EmbedOptions) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, errors.New("llm: a text without tokens has no vector")

@@ -51,9 +51,9 @@ type GenerateOptions struct {
 // Token is one step of generation.
 type Token struct {
 	ID      int32
-	Text    string // whole runes that have become sure; empty while a rune or a possible stop text is incomplete
-	LogProb float64
-	Top     []sample.Candidate
+	Text    string             // whole runes that have become sure; empty while a rune or a possible stop text is incomplete
+	LogProb float64            // natural logarithm of its probability by the model alone, without penalties and temperature; 0 unless asked for
+	Top     []sample.Candidate // likewise, the most probable first; as many as GenerateOptions.Top says
 }
 
 // Reason says why a generation ended.

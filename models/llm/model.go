@@ -77,11 +77,11 @@ func CacheTypes() []tensor.DType {
 // DefaultContext bounds the context that is taken when Options give none.
 const DefaultContext = 1 << 15
 
-// Model is an open model.
+// Model is an open model. It may be used by several goroutines.
 type Model struct {
 	Config    *Config
 	Tokenizer *tokenizer.Tokenizer
-	LoadTime  time.Duration
+	LoadTime  time.Duration // what Open or Parse took
 
 	w        *weights
 	template string // of chats

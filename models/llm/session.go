@@ -34,7 +34,7 @@ type Session struct {
 	size           [2]int // tokens and rows that are bound
 }
 
-// ContextError says that tokens do not fit the context.
+// ContextError says that tokens do not fit the context: so many in all, and how many positions there are.
 type ContextError struct{ Tokens, Context int }
 
 func (e *ContextError) Error() string {

@@ -216,7 +216,7 @@ func (s *Session) Prepare(ctx context.Context, specs map[string]tensor.Spec) (er
 	return err
 }
 
-// Run computes the outputs. Tensors among the results are valid until the next run or until Close, whichever comes first.
+// Run computes the outputs by their names. The error is that of Model.CheckInputs, or names the node that failed. Tensors among the results are valid until the next run or until Close, whichever comes first.
 func (s *Session) Run(ctx context.Context, in map[string]Value) (out map[string]Value, err error) {
 	if err := s.usable(); err != nil {
 		return nil, err

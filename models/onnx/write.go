@@ -225,13 +225,23 @@ func Ints64(name string, values ...int64) *Tensor {
 	return NewTensor(name, tensor.Of(values, len(values)))
 }
 
-// The constructors of attributes.
-func IntAttr(name string, v int64) Attr      { return Attr{Name: name, Type: AttrInt, I: v} }
-func IntsAttr(name string, v ...int64) Attr  { return Attr{Name: name, Type: AttrInts, Ints: v} }
-func FloatAttr(name string, v float32) Attr  { return Attr{Name: name, Type: AttrFloat, F: v} }
-func StringAttr(name, v string) Attr         { return Attr{Name: name, Type: AttrString, S: v} }
+// IntAttr makes an attribute of an integer.
+func IntAttr(name string, v int64) Attr { return Attr{Name: name, Type: AttrInt, I: v} }
+
+// IntsAttr makes an attribute of a list of integers.
+func IntsAttr(name string, v ...int64) Attr { return Attr{Name: name, Type: AttrInts, Ints: v} }
+
+// FloatAttr makes an attribute of a number.
+func FloatAttr(name string, v float32) Attr { return Attr{Name: name, Type: AttrFloat, F: v} }
+
+// StringAttr makes an attribute of a text.
+func StringAttr(name, v string) Attr { return Attr{Name: name, Type: AttrString, S: v} }
+
+// TensorAttr makes an attribute of a constant.
 func TensorAttr(name string, t *Tensor) Attr { return Attr{Name: name, Type: AttrTensor, T: t} }
-func GraphAttr(name string, g *Graph) Attr   { return Attr{Name: name, Type: AttrGraph, G: g} }
+
+// GraphAttr makes an attribute of a graph: a branch of If, the body of Loop or Scan.
+func GraphAttr(name string, g *Graph) Attr { return Attr{Name: name, Type: AttrGraph, G: g} }
 
 // Info declares a tensor value; a negative size stands for a dimension that may vary.
 func Info(name string, e ElemType, dims ...int) ValueInfo {

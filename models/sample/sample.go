@@ -74,7 +74,7 @@ type Sampler struct {
 	penalty bool
 }
 
-// New returns a sampler.
+// New returns a sampler, or the error of Check.
 func New(o Options) (*Sampler, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
