@@ -11,11 +11,16 @@ func detect(in *Info) {
 		// Measured: one VDPBF16PS every two cycles on Emerald Rapids against two VFMADD231PS a cycle; AMD documents full
 		// rate from Zen 4 on.
 		in.Features.VPDPFast = c.IsVendor(cpuid.AMD)
-		// Measured on Zen 4, whose first-level cache is smaller than Zen 5's: one core reads weights of 4 to 6 bits at 28 to 32 GB/s, and at
-		// 21 to 25 where kernels ask for lines half a KiB to 8 KiB ahead.
-		in.Features.FetchesAlone = in.Features.VPDPFast && in.L1D <= 32<<10
+		in.Features.Zen4 = isZen4(c.VendorID, c.Family)
+		// Measured: one core of Zen 4 reads weights of 4 to 6 bits at 28 to 32 GB/s, and at 21 to 25 where kernels ask for lines half a KiB to
+		// 8 KiB ahead.
+		in.Features.FetchesAlone = in.Features.Zen4
 	}
 }
+
+// isZen4 reports whether a processor with AVX-512's bf16 is a Zen 4: Zen 3, of the same family, has no AVX-512, and Zen 5 is of the next. A hypervisor may
+// hide the caches, by which they differ too.
+func isZen4(vendor cpuid.Vendor, family int) bool { return vendor == cpuid.AMD && family == 0x19 }
 
 // detectFrom takes over what supports says of the processor and of what the system saves. The permission to use tiles is asked for once, here,
 // where the processor has them.

@@ -47,3 +47,17 @@ func TestTilesNeedPermission(t *testing.T) {
 		})
 	}
 }
+
+// Rules of Zen 4 are taken there only, whatever is known of the caches.
+func TestZen4(t *testing.T) {
+	for _, x := range []struct {
+		vendor cpuid.Vendor
+		family int
+		want   bool
+	}{{cpuid.AMD, 0x19, true}, {cpuid.AMD, 0x1a, false}, {cpuid.Intel, 6, false}, {cpuid.Hygon, 0x19, false}} {
+		require.Equal(t, x.want, isZen4(x.vendor, x.family), "%v %#x", x.vendor, x.family)
+	}
+	f := Get().Features
+	require.Equal(t, f.Zen4, f.FetchesAlone)
+	require.False(t, f.Zen4 && !f.VPDPFast)
+}
