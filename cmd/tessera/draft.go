@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +65,7 @@ func (d *draftFlags) open(f *llmFlags, m *languageModel, o *llm.GenerateOptions)
 		_ = draft.Close()
 		closeModel()
 	}
-	if !slices.Equal(draft.Tokenizer.Tokens, m.Tokenizer.Tokens) {
+	if !draft.Tokenizer.Agrees(m.Tokenizer) {
 		return fmt.Errorf("--draft %s: its vocabulary of %d tokens is not that of %s, of %d", d.file, len(draft.Tokenizer.Tokens), m.name, len(m.Tokenizer.Tokens))
 	}
 	if !draft.Config.Causal {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -298,8 +300,16 @@ func TestSpeculativeGreedy(t *testing.T) {
 
 // Drawn tokens have the distribution that they have without a draft.
 func TestSpeculativeDistribution(t *testing.T) {
-	big := random(t, llmtest.Small("llama", false), llm.Options{})
-	small := random(t, llmtest.Shape{Arch: "llama", Vocab: 389, Context: 96, Dim: 32, FFN: 32, Layers: 1, Heads: 2, KVHeads: 2, Seed: 3}, llm.Options{})
+	for _, size := range [][2]int{{389, 389}, {389, 640}, {640, 389}} {
+		t.Run(fmt.Sprintf("model of %d, draft of %d", size[0], size[1]), func(t *testing.T) { speculativeDistribution(t, size[0], size[1]) })
+	}
+}
+
+func speculativeDistribution(t *testing.T, model, draft int) {
+	shape := llmtest.Small("llama", false)
+	shape.Vocab = model
+	big := random(t, shape, llm.Options{})
+	small := random(t, llmtest.Shape{Arch: "llama", Vocab: draft, Context: 96, Dim: 32, FFN: 32, Layers: 1, Heads: 2, KVHeads: 2, Seed: 3}, llm.Options{})
 	ctx := context.Background()
 	s, err := big.NewSession()
 	require.NoError(t, err)
@@ -322,6 +332,105 @@ func TestSpeculativeDistribution(t *testing.T) {
 		if n > 30 {
 			// Five standard deviations of the difference of two counts.
 			require.InDelta(t, n, guessed[what], 5*math.Sqrt(float64(2*n)), what)
+		}
+	}
+}
+
+// The vocabularies of model and draft may be padded to different sizes, in their files (GGUF) or in their embeddings alone (folders). What a
+// model says where its padding counts is the same with a draft that lacks these tokens, or that has more of them.
+func TestSpeculativePadding(t *testing.T) {
+	ctx := context.Background()
+	const few, many = 389, 640
+	shapes := map[int][2]llmtest.Shape{}
+	for _, n := range []int{few, many} {
+		model := llmtest.Small("llama", false)
+		model.Vocab = n
+		draft := llmtest.Shape{Arch: "llama", Vocab: n, Context: 96, Dim: 32, FFN: 32, Layers: 1, Heads: 2, KVHeads: 2, HeadDim: 16, Seed: 3}
+		shapes[n] = [2]llmtest.Shape{model, draft}
+	}
+	var tokenizer []byte // of all folders
+	folder := func(s llmtest.Shape) *llm.Model {
+		dir := writeFolder(t, s, map[string]any{})
+		file := filepath.Join(dir, "tokenizer.json")
+		if tokenizer == nil { // the first one has few
+			var err error
+			tokenizer, err = os.ReadFile(file)
+			require.NoError(t, err)
+		}
+		require.NoError(t, os.WriteFile(file, tokenizer, 0o666))
+		m, err := llm.Open(dir, llm.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, m.Close()) })
+		return m
+	}
+	inFile := func(s llmtest.Shape) *llm.Model { return random(t, s, llm.Options{}) }
+	says := func(m *llm.Model, o llm.GenerateOptions) (ids []int32, err error) {
+		s, err := m.NewSession()
+		require.NoError(t, err)
+		defer s.Close()
+		for token, err := range s.GenerateIDs(ctx, prompt(), o) {
+			if err != nil {
+				return ids, err
+			}
+			ids = append(ids, token.ID)
+		}
+		return ids, nil
+	}
+	hasPadding := func(ids []int32) bool { return slices.ContainsFunc(ids, func(id int32) bool { return id >= few }) }
+	for name, open := range map[string]func(llmtest.Shape) *llm.Model{"file": inFile, "folder": folder} {
+		for _, size := range [][2]int{{few, many}, {many, few}} {
+			t.Run(fmt.Sprintf("%s, model of %d, draft of %d", name, size[0], size[1]), func(t *testing.T) {
+				tokenizer = nil
+				if name == "folder" {
+					folder(shapes[few][1])
+				}
+				m, draft := open(shapes[size[0]][0]), open(shapes[size[1]][1])
+				require.Equal(t, [2]int{size[0], size[1]}, [2]int{m.Config.Vocab, draft.Config.Vocab})
+				if name == "folder" {
+					require.Equal(t, m.Tokenizer.Tokens, draft.Tokenizer.Tokens)
+				}
+				o := llm.GenerateOptions{MaxTokens: 60, IgnoreEnd: true}
+				want, err := says(m, o)
+				require.NoError(t, err)
+				alone, err := says(draft, o)
+				require.NoError(t, err)
+				require.True(t, hasPadding(append(want, alone...)), "this test tests nothing")
+				var stats llm.Stats
+				drafted := o
+				drafted.Draft, drafted.Stats = draft, &stats
+				got, err := says(m, drafted)
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+				require.Positive(t, stats.Guessed)
+
+				for seed := range uint64(20) {
+					drafted.Sampling = sample.Options{Temperature: 1.5, Seed: seed}
+					got, err := says(m, drafted)
+					require.NoError(t, err)
+					require.Len(t, got, 60)
+				}
+				if size[0] == few {
+					return
+				}
+				// Nothing that the draft has may be said.
+				o.Sampling.Bias = map[int32]float64{}
+				for id := range int32(few) {
+					o.Sampling.Bias[id] = math.Inf(-1)
+				}
+				want, err = says(m, o)
+				require.NoError(t, err)
+				drafted.Sampling = o.Sampling
+				got, err = says(m, drafted)
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+				// Nor has it anything to read.
+				drafted.Stats = nil
+				s, err := m.NewSession()
+				require.NoError(t, err)
+				defer s.Close()
+				ids, _ := collect(t, s.GenerateIDs(ctx, []int32{many - 1}, drafted))
+				require.Len(t, ids, 60)
+			})
 		}
 	}
 }

@@ -41,7 +41,8 @@ type GenerateOptions struct {
 	Keep     int // first tokens that survive a shift (a system prompt)
 
 	// Draft is a smaller model of the same vocabulary that guesses DraftTokens tokens (0: 4) ahead, which this model then checks in one
-	// evaluation. The text is distributed as without it; greedy, it is the same text.
+	// evaluation. The text is distributed as without it; greedy, it is the same text. One of the vocabularies may go on after the other's
+	// end, as where files pad them differently; tokens that only one of the models has are never guessed.
 	Draft       *Model
 	DraftTokens int
 

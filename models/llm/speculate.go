@@ -15,8 +15,8 @@ import (
 // distributions have all their mass on one token, so there a proposal stays if it is the model's choice too.
 func (s *Session) speculate(ctx context.Context, e *emitter) error {
 	draft := e.o.Draft
-	if !slices.Equal(draft.Tokenizer.Tokens, s.m.Tokenizer.Tokens) {
-		return fmt.Errorf("llm: the draft model has another vocabulary (%d tokens, this one %d)", draft.Config.Vocab, s.m.Config.Vocab)
+	if !draft.Tokenizer.Agrees(s.m.Tokenizer) {
+		return fmt.Errorf("llm: the draft model has another vocabulary (%d tokens, this one %d)", draft.Tokenizer.Size(), s.m.Tokenizer.Size())
 	}
 	guesses := e.o.DraftTokens
 	if guesses == 0 {
@@ -55,16 +55,19 @@ func (s *Session) speculate(ctx context.Context, e *emitter) error {
 		if left := e.o.MaxTokens - len(e.o.Stats.Tokens); e.o.MaxTokens > 0 {
 			n = min(n, left-1)
 		}
-		if n < 1 {
+		var proposed []int32
+		var q [][]sample.Candidate
+		if n > 0 {
+			if proposed, q, err = propose(ctx, d, guesser, s.Tokens(), n, s.m.Config.Vocab); err != nil {
+				return err
+			}
+		}
+		if len(proposed) == 0 {
 			if err := s.Eval(ctx); err != nil {
 				return err
 			}
 			logits = append(logits[:0], s.logits...)
 			continue
-		}
-		proposed, q, err := propose(ctx, d, guesser, s.Tokens(), n)
-		if err != nil {
-			return err
 		}
 		e.o.Stats.Guessed += len(proposed)
 		rows, err := s.check(ctx, proposed)
@@ -130,8 +133,15 @@ func (s *Session) check(ctx context.Context, proposed []int32) (rows [][]float32
 	return rows, err
 }
 
-// propose lets the draft guess n tokens behind a text, and returns them with the distributions that they were drawn from.
-func propose(ctx context.Context, d *Session, guesser *sample.Sampler, text []int32, n int) (ids []int32, q [][]sample.Candidate, err error) {
+// propose lets the draft guess up to n tokens behind a text, and returns them with the distributions that they were drawn from. Of the draft's
+// logits the first vocab count, those of tokens that the model has. Tokens that the draft does not have (their embeddings may be padded
+// differently, or one vocabulary goes on after the other's end) are left out of what it reads: its distribution may be any. Where nothing
+// is possible for it, as where all tokens that it has are forbidden, the guess ends.
+func propose(ctx context.Context, d *Session, guesser *sample.Sampler, text []int32, n, vocab int) (ids []int32, q [][]sample.Candidate, err error) {
+	text = slices.DeleteFunc(text, func(id int32) bool { return int(id) >= d.m.Config.Vocab })
+	if len(text) == 0 {
+		return nil, nil, nil
+	}
 	rest, err := d.reuse(text)
 	if err != nil {
 		return nil, nil, err
@@ -140,9 +150,9 @@ func propose(ctx context.Context, d *Session, guesser *sample.Sampler, text []in
 		return nil, nil, err
 	}
 	for len(ids) < n {
-		c, err := guesser.Distribution(d.logits)
+		c, err := guesser.Distribution(d.logits[:min(len(d.logits), vocab)])
 		if err != nil {
-			return nil, nil, err
+			return ids, q, nil
 		}
 		c = slices.Clone(c)
 		u := guesser.Uniform()

@@ -135,6 +135,13 @@ func (t *Tokenizer) indexTokens() {
 // Size returns the number of tokens.
 func (t *Tokenizer) Size() int { return len(t.Tokens) }
 
+// Agrees reports whether the tokens of both have the same spellings in the same order as far as both go. Models of one family may pad
+// their vocabularies to different sizes.
+func (t *Tokenizer) Agrees(o *Tokenizer) bool {
+	n := min(t.Size(), o.Size())
+	return slices.Equal(t.Tokens[:n], o.Tokens[:n])
+}
+
 // ID returns the id of a token by its spelling in the file.
 func (t *Tokenizer) ID(token string) (int32, bool) { id, ok := t.ids[token]; return id, ok }
 

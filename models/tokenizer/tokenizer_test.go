@@ -305,3 +305,20 @@ func BenchmarkEncode(b *testing.B) {
 		})
 	}
 }
+
+// Vocabularies agree where one begins with the other, whichever is asked.
+func TestAgrees(t *testing.T) {
+	of := func(tokens ...string) *Tokenizer { return &Tokenizer{Vocab: Vocab{Tokens: tokens}} }
+	for _, c := range []struct {
+		a, b *Tokenizer
+		want bool
+	}{
+		{of("a", "b"), of("a", "b"), true},
+		{of("a", "b"), of("a", "b", "[PAD2]"), true},
+		{of("a", "b"), of("b", "a"), false},
+		{of("a", "b"), of("a", "c", "[PAD2]"), false},
+	} {
+		require.Equal(t, c.want, c.a.Agrees(c.b))
+		require.Equal(t, c.want, c.b.Agrees(c.a))
+	}
+}
