@@ -320,7 +320,7 @@ func (c *conversation) ask(ctx context.Context, question string) error {
 		}
 	}
 	stats := c.options.Stats
-	stopped := failed != nil && answering.Err() != nil && ctx.Err() == nil
+	stopped := errors.Is(failed, context.Canceled) && ctx.Err() == nil
 	if stopped {
 		failed = nil
 	}
