@@ -238,11 +238,11 @@ func (p *Plan) patchwise(ph *phase, w *work) bool {
 }
 
 // collide reports whether the pixels of a tile lie so far apart that L1 holds less than a line of each: it then reads them from L2 at every step. Copied with
-// other distances they stay.
+// other distances they stay. So it is on Zen 4: what it is worth with more loads in a cycle was not measured.
 func (p *Plan) collide(ph *phase, w *work) bool {
 	const channels = 96 // of output: what is copied for fewer is not worth it
 	s, in := &p.s, cpuinfo.Get()
-	if w.copied || s.Transposed || s.Groups > 1 || s.KH != 1 || s.KW != 1 || s.M < channels {
+	if !in.Features.Zen4 || w.copied || s.Transposed || s.Groups > 1 || s.KH != 1 || s.KW != 1 || s.M < channels {
 		return false
 	}
 	way := in.L1D / in.L1DWays

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
 // intWinogradCases are convolutions that the algorithm takes: channels around whole vectors and pairs, tiles cut at the edges, dilations, planes.
@@ -157,6 +159,20 @@ func TestIntWinogradRoom(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Where there are products of bytes, Winograd's algorithm in integers is chosen only on Zen 4, where it was measured beside them, and where there are none if
+// there are kernels of it.
+func TestBestTileOfBytes(t *testing.T) {
+	s := Spec{N: 1, H: 56, W: 56, C: 64, M: 64, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, Top: 1, Left: 1, OH: 56, OW: 56, Groups: 1, Type: Int8}
+	for _, isa := range isas() {
+		words, bytes := kernelsOf(kindS16, isa), kernelsOf(kindU8, isa)
+		want := 0
+		if words.intOut != nil && bytes.isa <= words.isa && (bytes.isa == cpuinfo.Portable || cpuinfo.Get().Features.Zen4) {
+			want = 4
+		}
+		require.Equal(t, want, s.BestTile(isa), "%v", isa)
 	}
 }
 

@@ -97,7 +97,7 @@ const winogradFloats = 192 << 10
 const winogradSums = 64 << 10
 
 // BestTile returns the Tile with which a convolution is fastest for the kernels of an instruction set: 0, 2 or 4. It depends on nothing else
-// but the sizes.
+// but the sizes and, for bytes, on the processor.
 //
 // The estimate counts multiply-adds a pair of an input and an output channel. Products take one a frequency and tile, but no less than
 // reading the filters, which come from beyond L2 once for every block of tiles. The transforms of a frequency take about as long as
@@ -119,6 +119,9 @@ func (s *Spec) BestTile(isa cpuinfo.ISA) int {
 			return 0
 		}
 		if bytes.isa != cpuinfo.Portable {
+			if !cpuinfo.Get().Features.Zen4 {
+				return 0 // products of bytes at twice the rate against transforms at the same: not measured
+			}
 			direct = 0.5 // four numbers a step
 		}
 	}
