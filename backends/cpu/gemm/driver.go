@@ -152,7 +152,7 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		}
 		p.height = min(kern.mr, rows)
 	}
-	p.pairs = in.L1DWays <= kn.pairWays && kern.pairs != nil
+	p.pairs = kern.pairs != nil && kn.inPairs(in)
 	p.chooseOrder(in)
 	if p.whole(in) {
 		p.byPanel, l.whole = false, true
@@ -434,9 +434,9 @@ func (p *product) rowsConflict(in *cpuinfo.Info) bool {
 	return ways > in.L1DWays*2/3
 }
 
-// rowsOfBCompete says whether the rows of a B in place that are read side by side fill the sets of an L1 of few ways.
+// rowsOfBCompete says whether the rows of a B in place that are read side by side fill the sets of L1, on Zen 4: how much that costs elsewhere was not measured.
 func (p *product) rowsOfBCompete(in *cpuinfo.Info) bool {
-	return in.L1DWays <= 8 && p.kn.rowsInPlace(in)*setGap(p.b.RowStride*4)/setPeriod > in.L1DWays*2/3
+	return in.Features.Zen4 && p.kn.rowsInPlace(in)*setGap(p.b.RowStride*4)/setPeriod > in.L1DWays*2/3
 }
 
 // setPeriod is the distance in bytes after which the sets of L1 repeat, in all L1 caches of 64 sets.
@@ -638,6 +638,7 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
 	// Where there is nothing to fetch, the addresses stay in the strip of A, which is in L1.
 	args.ahead, args.aheadStep = uintptr(args.a), 0
 	args.nextA, args.nextALead = args.ahead, 0
+	args.aheadLine = 16
 	var base unsafe.Pointer
 	var stride int
 	var f format
@@ -651,7 +652,6 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
 	}
 	kr := p.kern.a.kr
 	step := kr * f.step() / f.kr // bytes of a panel that a step takes
-	args.aheadLine = 16
 	if pairs := args.pairs && args.acs == 4 && p.tallest() < len(p.kern.pairs); pairs || p.kern.rowsDown != nil {
 		if strips == 1 && pairs {
 			return // two streams, which the processor follows by itself

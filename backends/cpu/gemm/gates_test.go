@@ -3,6 +3,7 @@ package gemm
 import (
 	"maps"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,17 +70,19 @@ func TestGates(t *testing.T) {
 	require.False(t, copied(choose(nil, least-1, n, deep, rows(deep), rows(n+16))), "few rows")
 	require.True(t, copied(choose(nil, least, n, deep, rows(deep), rows(n+16))), "many rows")
 	require.True(t, copied(choose(nil, 1, n, deep, rows(deep), [2]int{1, deep})), "B by columns")
-	// Where rows of B are 4 KiB apart and L1 has few ways, from half as many.
+	// Where rows of B are 4 KiB apart, on Zen 4, from half as many.
 	apartB := n
 	for setGap(4*apartB) < setPeriod {
 		apartB++
 	}
-	from := least
-	if e.main.rowsDown == nil {
-		from /= 2
+	for _, in.Features.Zen4 = range []bool{false, true} {
+		from := least
+		if in.Features.Zen4 && e.main.rowsDown == nil {
+			from /= 2
+		}
+		require.False(t, copied(choose(nil, from-1, n, deep, rows(deep), rows(apartB))), "few rows, B in few sets")
+		require.True(t, copied(choose(nil, from, n, deep, rows(deep), rows(apartB))), "many rows, B in few sets")
 	}
-	require.False(t, copied(choose(nil, from-1, n, deep, rows(deep), rows(apartB))), "few rows, B in few sets")
-	require.True(t, copied(choose(nil, from, n, deep, rows(deep), rows(apartB))), "many rows, B in few sets")
 	small := 24 << 10 / 4 / (4 * nr)
 	require.False(t, copied(choose(nil, 200, 4*nr, small, rows(small), rows(4*nr))), "a small B")
 	require.True(t, copied(choose(nil, 200, 4*nr, small+1, rows(small+1), rows(4*nr))), "one row more")
@@ -87,10 +90,33 @@ func TestGates(t *testing.T) {
 	require.True(t, choose(nil, 513, n, deep, rows(deep), rows(n)).packB, "shared")
 }
 
-// How many rows of B in place are read side by side is what the knob says, or follows the ways of L1.
-func TestRowsInPlaceFollowL1(t *testing.T) {
-	for ways, want := range map[int]int{4: 12, 8: 12, 10: 32, 12: 32} {
-		require.Equal(t, want, new(knobs).rowsInPlace(&cpuinfo.Info{L1DWays: ways}), "%d ways", ways)
-		require.Equal(t, 5, (&knobs{kcInPlace: 5}).rowsInPlace(&cpuinfo.Info{L1DWays: ways}))
+// Rules that were measured on Zen 4 change nothing elsewhere, also where L1 has as few ways, unless knobs say so.
+func TestRulesOfZen4(t *testing.T) {
+	info := func(ways int, zen4 bool) *cpuinfo.Info {
+		return &cpuinfo.Info{L1DWays: ways, Features: cpuinfo.Features{Zen4: zen4}}
+	}
+	for _, ways := range []int{4, 8, 12} {
+		require.Equal(t, 32, new(knobs).rowsInPlace(info(ways, false)), "%d ways", ways)
+		require.False(t, new(knobs).inPairs(info(ways, false)), "%d ways", ways)
+		for _, zen4 := range []bool{false, true} {
+			require.Equal(t, 5, (&knobs{kcInPlace: 5}).rowsInPlace(info(ways, zen4)))
+			require.Equal(t, ways <= 10, (&knobs{pairWays: 10}).inPairs(info(ways, zen4)))
+		}
+	}
+	require.Equal(t, 12, new(knobs).rowsInPlace(info(8, true)))
+	require.True(t, new(knobs).inPairs(info(8, true)))
+	require.False(t, (&knobs{pairWays: 1}).inPairs(info(8, true)))
+}
+
+// Where there is nothing to fetch, how fast kernels go on from there does not depend on an earlier product of the same worker.
+func TestNothingAhead(t *testing.T) {
+	kn := knobTable.Defaults()
+	for _, k := range allKernels {
+		a := make([]float32, 1)
+		p := &product{kern: k, kn: kn, localB: true, pairs: true, low: 6}
+		args := kargs{a: unsafe.Pointer(&a[0]), acs: 4, pairs: true, aheadLine: 128, aheadStep: 7}
+		p.lookAhead(&args, 0, 4, 0, 64, 8, 8)
+		require.Equal(t, []int{16, 0}, []int{args.aheadLine, args.aheadStep}, k.name)
+		require.NotZero(t, args.ahead)
 	}
 }

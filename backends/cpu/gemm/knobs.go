@@ -79,12 +79,12 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"panels of B that are packed together: 32 of f32 take a page of each row, which prefetchers and page tables like"),
 	knob.Int(func(k *knobs) *int { return &k.conflictRows }, "TESSERA_CONFLICT_ROWS", 0, 0, 64,
 		"rows of a strip at most when they compete for the sets of L1; 0 is two fewer than L1 has ways, which leaves lines for B and C"),
-	knob.Int(func(k *knobs) *int { return &k.pairWays }, "TESSERA_PAIR_WAYS", 8, 0, 64,
-		"ways of L1 up to which strips of at most six rows take panels of a packed B in pairs with AVX-512: with few ways most strips are that low, and two panels halve the loads for a multiply-add"),
+	knob.Int(func(k *knobs) *int { return &k.pairWays }, "TESSERA_PAIR_WAYS", 0, 0, 64,
+		"ways of L1 up to which strips of at most six rows take panels of a packed B in pairs with AVX-512: with few ways most strips are that low, and two panels halve the loads for a multiply-add; 0 is 8 on Zen 4 and none elsewhere"),
 	knob.Int(func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 512, 0, 1<<30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"),
 	knob.Int(func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 0, 0, 1<<30,
-		"rows of a large row-major B that are read side by side in place: about as many streams as the prefetchers follow; 0 is 32, or 12 where L1 has at most eight ways"),
+		"rows of a large row-major B that are read side by side in place: about as many streams as the prefetchers follow; 0 is 32, or 12 on Zen 4"),
 	knob.Int(func(k *knobs) *int { return &k.lowRows }, "TESSERA_LOW_ROWS", 16, 0, 1<<30,
 		"rows of A up to which bf16 and f16 weights are widened in registers: with more, widening a chunk once is cheaper"),
 	knob.Int(func(k *knobs) *int { return &k.innerRows }, "TESSERA_INNER_ROWS", 48, 0, 1<<30,
@@ -124,10 +124,19 @@ func (k *knobs) rowsInPlace(in *cpuinfo.Info) int {
 	switch {
 	case k.kcInPlace > 0:
 		return k.kcInPlace
-	case in.L1DWays <= 8:
+	case in.Features.Zen4:
 		return 12
 	}
 	return 32
+}
+
+// inPairs says whether low strips take panels in pairs, where there are kernels that do. By default that is so on Zen 4, where it was measured: others with
+// L1 caches of as many ways load twice as much in a cycle.
+func (k *knobs) inPairs(in *cpuinfo.Info) bool {
+	if k.pairWays > 0 {
+		return in.L1DWays <= k.pairWays
+	}
+	return in.Features.Zen4 && in.L1DWays <= 8
 }
 
 // check returns an error for values that contradict each other.
