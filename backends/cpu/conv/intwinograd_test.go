@@ -162,6 +162,69 @@ func TestIntWinogradRoom(t *testing.T) {
 	}
 }
 
+// Sums of frequencies may need more than 32 bits where those of pixels do not: products wrap, none saturates, and pixels are right.
+func TestIntWinogradWraps(t *testing.T) {
+	s := Spec{N: 1, H: 6, W: 6, C: 112, M: 40, KH: 3, KW: 3, SH: 1, SW: 1, DH: 1, DW: 1, OH: 4, OW: 4, Groups: 1, Type: Int8, Tile: 4, XZero: 128}
+	pixels, taps := [6][6]int16{}, [3][6]int16{} // columns of the transforms
+	for i := range pixels {
+		var x [6]int16
+		x[i] = 1
+		pixels[i] = intForward(x)
+		if i < 3 {
+			taps[i] = intFrequencies(x[0], x[1], x[2])
+		}
+	}
+	wrapped := 0
+	for f := range 36 { // pixels and weights that make this frequency large
+		nx, ny := s.sizes()
+		x, w := make([]byte, nx), make([]int16, s.Weights())
+		image, filter := int64(0), int64(0) // this frequency of a channel
+		for i := range 36 {
+			v, pixel := int64(pixels[i/6][f/6])*int64(pixels[i%6][f%6]), byte(0)
+			if v > 0 {
+				pixel = 255
+			}
+			image += v * (int64(pixel) - 128)
+			for c := range s.C {
+				x[i*s.C+c] = pixel
+			}
+		}
+		for i := range 9 {
+			v, weight := int64(taps[i/3][f/6])*int64(taps[i%3][f%6]), int16(-255)
+			if v > 0 {
+				weight = 255
+			}
+			filter += v * int64(weight)
+			for k := range s.M * s.C {
+				w[k*9+i] = weight
+			}
+		}
+		require.True(t, s.fitsIntWinograd(w))
+		if sum := int64(s.C) * image * filter; sum != int64(int32(sum)) {
+			wrapped++
+		}
+		for _, isa := range isas() {
+			packed, err := PackInt(s, w, isa)
+			require.NoError(t, err)
+			p, err := NewPlan(packed, s, 1)
+			require.NoError(t, err)
+			require.NotNil(t, p.win)
+			y := make([]float32, ny)
+			p.Run(&Args{X8: x, Y: y, Raw: true})
+			for i := range 16 {
+				want := int32(0)
+				for tap := range 9 {
+					want += int32(s.C) * int32(w[tap]) * (int32(x[((i/4+tap/3)*6+i%4+tap%3)*s.C]) - 128)
+				}
+				for m := range s.M {
+					require.Equal(t, want, int32(math.Float32bits(y[i*s.M+m])), "%v, frequency %d, pixel %d, channel %d", isa, f, i, m)
+				}
+			}
+		}
+	}
+	require.Greater(t, wrapped, 3)
+}
+
 // Where there are products of bytes, Winograd's algorithm in integers is chosen only on Zen 4, where it was measured beside them, and where there are none if
 // there are kernels of it.
 func TestBestTileOfBytes(t *testing.T) {
