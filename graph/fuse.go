@@ -13,10 +13,16 @@ type fuser struct {
 	count []int // uses of every value, see recount
 	drop  []bool
 	fused int
+
+	sizes [MaxSymbols + 1]ops.Sizes // by trial, see trials
+	tried map[[2]int]tried          // by value and trial
 }
 
+// tried is what a value is in a trial, as long as most is what it is for the largest sizes.
+type tried struct{ most, spec tensor.Spec }
+
 func newFuser(g *Graph) *fuser {
-	f := &fuser{Graph: g, drop: make([]bool, len(g.nodes))}
+	f := &fuser{Graph: g, drop: make([]bool, len(g.nodes)), tried: map[[2]int]tried{}}
 	f.recount()
 	return f
 }
@@ -86,13 +92,112 @@ func (f *fuser) recount() {
 	}
 }
 
-// isRow reports whether a value is a f32 vector along the innermost dimension of n elements, for all sizes.
-func (g *Graph) isRow(v, n int) bool {
-	s := g.values[v].spec
-	if s.Rank > 1 && g.values[v].constant == nil && len(g.symbols) > 0 {
+// isRow reports whether a value is a f32 vector along the innermost dimension of x, for all sizes.
+func (f *fuser) isRow(v, x int) bool {
+	s := f.values[v].spec
+	if s.Rank > 1 && f.values[v].constant == nil && len(f.symbols) > 0 {
 		return false // a size of 1 may be a symbolic one, which some run makes 0
 	}
-	return s.DType == tensor.F32 && s.Rank > 0 && s.Elems() == n && s.Dim(-1) == n
+	if s.DType != tensor.F32 || s.Rank == 0 || f.values[x].spec.Rank == 0 {
+		return false
+	}
+	row := func(s, x tensor.Spec) bool { return s.Elems() == x.Dim(-1) && s.Dim(-1) == x.Dim(-1) }
+	return row(s, f.values[x].spec) && f.everywhere(v, x, row)
+}
+
+// sameSpec reports whether two values have the same type and shape, for all sizes: two symbols of one maximum are two sizes, and where a run
+// makes one of them 1, what was element by element broadcasts.
+func (f *fuser) sameSpec(a, b int) bool {
+	return f.values[a].spec == f.values[b].spec && (a == b || f.everywhere(a, b, func(a, b tensor.Spec) bool { return a == b }))
+}
+
+// everywhere reports whether a relation of two values holds in all trials. Sizes at which a value cannot be computed say nothing of it: no
+// run has them, as where symbols depend on each other.
+func (f *fuser) everywhere(a, b int, holds func(a, b tensor.Spec) bool) bool {
+	for t := range f.trials() {
+		x, y := f.specAt(a, t), f.specAt(b, t)
+		if x.DType != tensor.Invalid && y.DType != tensor.Invalid && !holds(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// trials returns the number of sets of sizes, beside the largest ones, at which shapes are compared: each symbol alone at 1, or at 0 where it
+// has no other size, and all of them together.
+func (f *fuser) trials() int {
+	if n := len(f.symbols); n > 1 {
+		return n + 1
+	}
+	return len(f.symbols)
+}
+
+// specAt returns the spec of a value in a trial; the zero one if it cannot be computed.
+func (f *fuser) specAt(v, trial int) tensor.Spec {
+	key, most := [2]int{v, trial}, f.values[v].spec
+	was, ok := f.tried[key]
+	if !ok || was.most != most {
+		was = tried{most, f.inferAt(v, trial)}
+		f.tried[key] = was
+	}
+	return was.spec
+}
+
+func (f *fuser) inferAt(v, trial int) tensor.Spec {
+	value := &f.values[v]
+	if value.constant != nil {
+		return value.spec
+	}
+	sizes := f.sizesOf(trial)
+	if value.producer < 0 {
+		dims := make([]int, len(value.dims))
+		for i, d := range value.dims {
+			dims[i], _ = d.Value(sizes) // all symbols are there
+		}
+		spec, err := tensor.CheckDims(value.spec.DType, dims)
+		if err != nil {
+			return tensor.Spec{}
+		}
+		return spec
+	}
+	n := &f.nodes[value.producer]
+	return f.resultAt(n.op, n.in, trial, slices.Index(n.out, v))
+}
+
+// resultAt returns the spec of an output of an op in a trial; the zero one if it cannot be computed.
+func (f *fuser) resultAt(op ops.Op, inputs []int, trial, at int) tensor.Spec {
+	in := make([]tensor.Spec, len(inputs))
+	for i, x := range inputs {
+		if x < 0 {
+			continue
+		}
+		if in[i] = f.specAt(x, trial); in[i].DType == tensor.Invalid {
+			return tensor.Spec{}
+		}
+	}
+	op, err := ops.Resolve(op, f.sizesOf(trial))
+	if err != nil {
+		return tensor.Spec{}
+	}
+	out, err := op.Infer(in)
+	if err != nil {
+		return tensor.Spec{}
+	}
+	return out[at]
+}
+
+func (f *fuser) sizesOf(trial int) ops.Sizes {
+	sizes := f.sizes[trial]
+	if sizes == nil {
+		sizes = f.largest()
+		for i, s := range f.symbols {
+			if i == trial || trial == len(f.symbols) {
+				sizes[s.name] = min(1, s.max-1)
+			}
+		}
+		f.sizes[trial] = sizes
+	}
+	return sizes
 }
 
 // scalar returns the value of a constant of one element.

@@ -33,7 +33,7 @@ func (f *fuser) softmaxStep(i int, op attention.Softmax) bool {
 	}
 	hasMask := len(n.in) > 1 && n.in[1] >= 0
 	scale := func(x int, by float64) bool {
-		if f.values[x].spec != f.values[n.in[0]].spec {
+		if !f.sameSpec(x, n.in[0]) {
 			return false
 		}
 		old := float64(op.Scale)
@@ -58,7 +58,7 @@ func (f *fuser) softmaxStep(i int, op attention.Softmax) bool {
 				return scale(x, value)
 			case by.F == elementwise.Div && side == 0 && isScalar && value != 0:
 				return scale(x, 1/value)
-			case by.F == elementwise.Add && !hasMask && op.Scale == 0 && f.isMaskOf(y, x) && f.values[x].spec == f.values[n.in[0]].spec:
+			case by.F == elementwise.Add && !hasMask && op.Scale == 0 && f.isMaskOf(y, x) && f.sameSpec(x, n.in[0]):
 				f.replaceNode(i, op, []int{x, y}, m)
 				return true
 			}
@@ -139,6 +139,11 @@ func (f *fuser) attentionAt(i int) {
 	out, err := op.Infer(specs)
 	if err != nil || out[0] != f.values[n.out[0]].spec {
 		return // ranks or broadcasts that the fused op does not have
+	}
+	for t := range f.trials() {
+		if want := f.specAt(n.out[0], t); want.DType != tensor.Invalid && f.resultAt(op, in, t, 0) != want {
+			return
+		}
 	}
 	f.replaceNode(i, op, in, absorbed...)
 }

@@ -51,7 +51,7 @@ func (f *fuser) convOperand(c *conv.Conv, fn elementwise.Func2, image, other int
 	e := &c.Epilogue
 	spec := f.values[image].spec
 	first := e.Act.Kind == ops.NoActivation && e.Residual == matmul.NoResidual
-	if f.values[other].spec == spec && fn == elementwise.Add && e.Residual == matmul.NoResidual {
+	if fn == elementwise.Add && e.Residual == matmul.NoResidual && f.sameSpec(other, image) {
 		e.Residual = matmul.ResidualBefore
 		if e.Act.Kind != ops.NoActivation {
 			e.Residual = matmul.ResidualAfter
@@ -110,7 +110,7 @@ func (f *fuser) appendToConv(at, image int, change func(*conv.Conv) (int, bool))
 		return false
 	}
 	old, ok := m.op.(conv.Conv)
-	if !ok || f.values[image].spec.DType != tensor.F32 || f.values[f.nodes[at].out[0]].spec != f.values[image].spec ||
+	if !ok || f.values[image].spec.DType != tensor.F32 || !f.sameSpec(f.nodes[at].out[0], image) ||
 		old.XZero != 0 || old.WZero != 0 || !f.values[m.in[0]].spec.DType.IsFloat() {
 		return false
 	}

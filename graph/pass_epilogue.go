@@ -43,17 +43,16 @@ func fuseEpilogue(g *Graph, _ *passContext) (int, error) {
 // withOperand adds an operand of a following addition or multiplication to the epilogue, where its order of steps has room.
 func (f *fuser) withOperand(p matmul.Op, fn elementwise.Func2, product, other int) (matmul.Op, int, bool) {
 	e := &p.Epilogue
-	spec := f.values[product].spec
-	row := f.isRow(other, spec.Dim(-1))
+	row := f.isRow(other, product)
 	first := e.Act.Kind == ops.NoActivation && e.Residual == matmul.NoResidual
 	switch {
 	case fn == elementwise.Mul && row && first && !e.Bias && !e.ColScale:
 		e.ColScale = true
 	case fn == elementwise.Add && row && first && !e.Bias:
 		e.Bias = true
-	case fn == elementwise.Add && f.values[other].spec == spec && e.Residual == matmul.NoResidual && e.Act.Kind == ops.NoActivation:
+	case fn == elementwise.Add && e.Residual == matmul.NoResidual && e.Act.Kind == ops.NoActivation && f.sameSpec(other, product):
 		e.Residual = matmul.ResidualBefore
-	case fn == elementwise.Add && f.values[other].spec == spec && e.Residual == matmul.NoResidual:
+	case fn == elementwise.Add && e.Residual == matmul.NoResidual && f.sameSpec(other, product):
 		e.Residual = matmul.ResidualAfter
 	default:
 		return p, -1, false
@@ -68,7 +67,7 @@ func (f *fuser) appendToProduct(at, product int, change func(matmul.Op) (matmul.
 		return false
 	}
 	op, ok := m.op.(matmul.Op)
-	if !ok || f.values[product].spec.DType != tensor.F32 || f.values[f.nodes[at].out[0]].spec != f.values[product].spec {
+	if !ok || f.values[product].spec.DType != tensor.F32 || !f.sameSpec(f.nodes[at].out[0], product) {
 		return false
 	}
 	next, operand, ok := change(op)

@@ -106,7 +106,7 @@ func (f *fuser) channelAffineAt(i int) bool {
 	}
 	spec := f.values[n.out[0]].spec
 	for side := range min(2, len(n.in)) {
-		if n.in[side] < 0 || f.values[n.in[side]].spec != spec {
+		if n.in[side] < 0 || !f.sameSpec(n.in[side], n.out[0]) {
 			continue
 		}
 		t, ok := f.filterOf(n.in[side])

@@ -156,7 +156,7 @@ func (f *fuser) affineOf(n *node) (x int, mul, add float64, ok bool) {
 	case elementwise.Binary:
 		for side := range 2 {
 			c, isScalar := f.scalar(n.in[1-side])
-			if !isScalar || n.in[side] < 0 || f.values[n.in[side]].spec != f.values[n.out[0]].spec {
+			if !isScalar || n.in[side] < 0 || !f.sameSpec(n.in[side], n.out[0]) {
 				continue
 			}
 			switch {
@@ -238,7 +238,7 @@ func (f *fuser) activationAt(i int) bool {
 	}
 	for side := range 2 {
 		x, gate := leaves[side], leaves[1-side]
-		if x < 0 || f.values[x].spec != f.values[n.out[0]].spec {
+		if x < 0 || !f.sameSpec(x, n.out[0]) {
 			continue
 		}
 		act, inner, ok := f.gateOf(x, gate, number)
@@ -399,7 +399,7 @@ func (f *fuser) channelAttentionAt(i int) bool {
 		for k := range 2 {
 			s := m.in[1-k]
 			if m.in[k] != x || s < 0 || 8*f.values[s].spec.Elems() > f.values[x].spec.Elems() || f.values[s].spec.Rank != f.values[x].spec.Rank ||
-				f.values[s].spec.DType != tensor.F32 || f.values[n.out[0]].spec != f.values[x].spec {
+				f.values[s].spec.DType != tensor.F32 || !f.sameSpec(x, n.out[0]) {
 				continue
 			}
 			// The node of the product becomes that of 1 + s.
@@ -462,7 +462,7 @@ func (f *fuser) layerNormAt(i int) bool {
 	}
 	x := sub.in[0]
 	mean, ok := f.maker(sub.in[1])
-	if !ok || x < 0 || !f.rowMean(mean) || mean.in[0] != x || f.stale(x) || f.values[x].spec != f.values[n.out[0]].spec {
+	if !ok || x < 0 || !f.rowMean(mean) || mean.in[0] != x || f.stale(x) || !f.sameSpec(x, n.out[0]) {
 		return false
 	}
 	f.replaceNode(i, norm.Layer{Eps: float32(eps)}, []int{x}, root, plus, meanOfSquares, square, sub, mean)
@@ -502,8 +502,7 @@ func (f *fuser) normWeightAt(i int) bool {
 			continue
 		}
 		layer, isLayer := m.op.(norm.Layer)
-		spec := f.values[n.in[side]].spec
-		if !isLayer || f.values[n.out[0]].spec != spec || !f.isRow(row, spec.Dim(-1)) || f.values[row].spec.Rank != 1 {
+		if !isLayer || !f.sameSpec(n.out[0], n.in[side]) || !f.isRow(row, n.in[side]) || f.values[row].spec.Rank != 1 {
 			continue
 		}
 		switch {

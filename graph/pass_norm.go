@@ -17,10 +17,10 @@ func fuseNorm(g *Graph, _ *passContext) (int, error) {
 		for side := 0; side < 2; side++ {
 			x, w := n.in[side], n.in[1-side]
 			m, ok := f.maker(x)
-			if !ok || w < 0 || len(m.in) != 1 || f.values[x].spec.Rank == 0 || !f.isRow(w, f.values[x].spec.Dim(-1)) || f.values[n.out[0]].spec != f.values[x].spec {
+			if !ok || w < 0 || len(m.in) != 1 {
 				continue
 			}
-			if op, ok := m.op.(norm.RMS); ok {
+			if op, ok := m.op.(norm.RMS); ok && f.isRow(w, x) && f.sameSpec(n.out[0], x) {
 				f.replaceNode(i, op, []int{m.in[0], w}, m)
 				break
 			}
@@ -41,10 +41,10 @@ func fuseGLU(g *Graph, _ *passContext) (int, error) {
 		for side := 0; side < 2; side++ {
 			gate, up := n.in[side], n.in[1-side]
 			m, ok := f.maker(gate)
-			if !ok || up < 0 || up == gate || f.values[up].spec != f.values[gate].spec {
+			if !ok || up < 0 || up == gate {
 				continue
 			}
-			if op, ok := m.op.(elementwise.Activate); ok {
+			if op, ok := m.op.(elementwise.Activate); ok && f.sameSpec(up, gate) {
 				f.replaceNode(i, elementwise.GLU(op), []int{m.in[0], up}, m)
 				break
 			}
