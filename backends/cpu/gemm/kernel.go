@@ -336,7 +336,7 @@ type engineKey struct {
 // BF16Mode chooses how products of two bf16 operands are computed.
 type BF16Mode uint8
 
-// Widening multiplies in float32, with the order of sums of the package. Dot uses TDPBF16PS, VDPBF16PS or BFMMLA, which add pairs or, with
+// Widen multiplies in float32, with the order of sums of the package. Dot uses TDPBF16PS, VDPBF16PS or BFMMLA, which add pairs or, with
 // tiles, the even and the odd ones of 32 k apart, flush subnormals, and so differ in the last places, also from each other. Auto takes the
 // faster one on this processor. A level computes all shapes in one way, so that within it the bits depend on neither shape nor path; chunks
 // of k that Accumulate joins give the bits of one call where they are multiples of 32.
