@@ -75,6 +75,8 @@ func TestFewRowsAheadOrNot(t *testing.T) {
 	if !cpuinfo.Get().Features.AVX512VNNI {
 		t.Skip("no kernels that ask for weights ahead here")
 	}
+	require.Equal(t, cpuinfo.Get().Features.FetchesAlone, avx512.alone)
+	require.EqualValues(t, 152, unsafe.Offsetof(dotArgs{}.ahead)) // argAhead of the assembly
 	rng := rand.New(rand.NewPCG(19, 20))
 	const m, n, k = fewRows, 40, 768
 	for _, d := range types() {
@@ -87,6 +89,16 @@ func TestFewRowsAheadOrNot(t *testing.T) {
 			for i, alone := range []bool{false, true} {
 				kernels := avx512
 				kernels.alone = alone
+				kernels.fused = func(f *format, rows int) func(*dotArgs) {
+					run := avx512.fused(f, rows)
+					if run == nil {
+						return nil
+					}
+					return func(p *dotArgs) {
+						require.Equal(t, alone, p.ahead == 0)
+						run(p)
+					}
+				}
 				c[i] = make([]float32, rows*n)
 				w := &work{p: p, r: &Run{A: a, LDA: k, C: c[i], LDC: n, M: rows, Threads: 1}, k: &kernels, ctx: context.Background()}
 				w.kn, err = w.r.knobs()
