@@ -85,7 +85,6 @@ func (c *classify) run(cmd *cobra.Command, files []string) error {
 	}
 	defer classifier.Close()
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	defer out.Flush()
 	right, total := 0, 0
 	for _, file := range files {
 		err := c.file(cmd.Context(), classifier, out, file, func(class int) {
@@ -156,6 +155,9 @@ func (c *classify) file(ctx context.Context, classifier *cnn.Classifier, out *bu
 			if err := printResult(out, &c.Options, file, from+i, len(pictures), r); err != nil {
 				return err
 			}
+		}
+		if err := out.Flush(); err != nil {
+			return err
 		}
 		bar.Set(int64(min(from+piece, len(pictures))), int64(len(pictures)))
 	}

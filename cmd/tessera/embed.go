@@ -54,7 +54,6 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 			}
 			defer closeModel()
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			defer out.Flush()
 			one := func(text string) error {
 				e := embedding{Text: text}
 				var err error
@@ -62,7 +61,10 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 					return fmt.Errorf("%.40q: %w", text, err)
 				}
 				if f.JSON {
-					return cli.PrintJSON(out, e)
+					if err := cli.PrintJSON(out, e); err != nil {
+						return err
+					}
+					return out.Flush()
 				}
 				for i, x := range e.Vector {
 					if i > 0 {
@@ -70,7 +72,8 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 					}
 					_, _ = out.WriteString(strconv.FormatFloat(float64(x), 'g', -1, 32))
 				}
-				return out.WriteByte('\n')
+				_ = out.WriteByte('\n')
+				return out.Flush() // who writes the next text may wait for this vector
 			}
 			for _, text := range args {
 				if text != "-" {
@@ -95,9 +98,6 @@ Universal Sentence Encoder), or the last layer of a language model, gives. A tex
 						return err
 					}
 				}
-			}
-			if err := out.Flush(); err != nil {
-				return err
 			}
 			return report(cmd.ErrOrStderr())
 		},
