@@ -15,14 +15,14 @@ type fuser struct {
 	fused int
 
 	sizes [MaxSymbols + 1]ops.Sizes // by trial, see trials
-	tried map[[2]int]tried          // by value and trial
+	tried [MaxSymbols + 1][]tried   // by trial and value
 }
 
 // tried is what a value is in a trial, as long as most is what it is for the largest sizes.
 type tried struct{ most, spec tensor.Spec }
 
 func newFuser(g *Graph) *fuser {
-	f := &fuser{Graph: g, drop: make([]bool, len(g.nodes)), tried: map[[2]int]tried{}}
+	f := &fuser{Graph: g, drop: make([]bool, len(g.nodes))}
 	f.recount()
 	return f
 }
@@ -134,13 +134,13 @@ func (f *fuser) trials() int {
 
 // specAt returns the spec of a value in a trial; the zero one if it cannot be computed.
 func (f *fuser) specAt(v, trial int) tensor.Spec {
-	key, most := [2]int{v, trial}, f.values[v].spec
-	was, ok := f.tried[key]
-	if !ok || was.most != most {
-		was = tried{most, f.inferAt(v, trial)}
-		f.tried[key] = was
+	if n := len(f.values); len(f.tried[trial]) < n {
+		f.tried[trial] = append(f.tried[trial], make([]tried, n-len(f.tried[trial]))...)
 	}
-	return was.spec
+	if most := f.values[v].spec; f.tried[trial][v].most != most {
+		f.tried[trial][v] = tried{most, f.inferAt(v, trial)}
+	}
+	return f.tried[trial][v].spec
 }
 
 func (f *fuser) inferAt(v, trial int) tensor.Spec {
