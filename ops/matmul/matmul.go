@@ -48,9 +48,12 @@ const (
 )
 
 // Epilogue is what happens to each accumulator before it is stored, in this order: times the row's scale, times the column's
-// scale, plus bias, plus residual (before), activation, plus residual (after), then narrowing to the type of C. Integer C of a
-// product with scales is requantized: round to nearest even of value / OutScale, plus OutZero, saturated. The kind is part of the
-// problem; the data are arguments of a run. It is comparable.
+// scale, plus bias, plus residual (before), activation, plus residual (after), then narrowing to the type of C. The kind is part of
+// the problem; the data are arguments of a run. It is comparable.
+//
+// A floating-point C is rounded to nearest even; OutScale and OutZero have no meaning for it. C of I8, U8 or I16 is requantized if RowScale,
+// ColScale, OutScale or OutZero is set: round to nearest even of value / OutScale, plus OutZero, saturated. Without any of them, and
+// in I32, fractions (of a bias, say) are cut off toward zero, and what does not fit wraps.
 type Epilogue struct {
 	RowScale bool // a float32 per row of C, from the run (dynamic quantization)
 	ColScale bool // a float32 per column
@@ -93,10 +96,10 @@ func (e Epilogue) Apply(acc, rowScale, colScale, bias, residual float64) float64
 	return acc
 }
 
-// Spec is what the weights fix. It is comparable.
+// Spec is what the weights fix. It is comparable. Which types go together is the engine's business: Engine.Supports says.
 type Spec struct {
-	N, K     int
-	A, B, C  tensor.DType
+	N, K     int          // columns of B and C, and the length of the sums
+	A, B, C  tensor.DType // none follows from the others, as Out of Op does
 	BLayout  Layout
 	Epilogue Epilogue
 }
@@ -121,10 +124,11 @@ func (s Shape) Batches() int {
 }
 
 // Args are the operands of one run. A is [batch..., M, K] and C is [batch..., M, N], of which rows are contiguous. B is used only by
-// plans for a B that is not packed.
+// plans for a B that is not packed. What the epilogue does not have is not looked at.
 type Args struct {
-	A, B, C, Residual        tensor.Tensor
-	RowScale, ColScale, Bias []float32
+	A, B, C, Residual tensor.Tensor // Residual has C's shape
+	RowScale          []float32     // M numbers for each product of the batch, outermost first
+	ColScale, Bias    []float32     // N numbers, for all products
 }
 
 // Workspace is scratch memory that a plan asks for; it grows and is reused. One run at a time may use it. The zero value is an empty one.
