@@ -9,6 +9,7 @@ import (
 	_ "github.com/tessera-go/tessera/backends/cpu"
 	"github.com/tessera-go/tessera/models/llm"
 	"github.com/tessera-go/tessera/models/llm/tolstoy"
+	"github.com/tessera-go/tessera/models/sample"
 )
 
 // Text is written token by token; a loop that ends early stops generation.
@@ -59,6 +60,35 @@ func ExampleSession() {
 	// Output:
 	// " that" " the" " Emperor" 6 tokens
 	// " that" " the" " Emperor" 6 tokens
+}
+
+// The logits of a token say how probable each token behind it is: here the logarithms of the probabilities of a sentence's own.
+func ExampleSession_EvalAll() {
+	m, err := llm.Parse(tolstoy.GGUF(), llm.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	s, err := m.NewSession()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ids := m.PromptIDs("The prince said nothing.", llm.GenerateOptions{})
+	err = s.EvalAll(context.Background(), ids, func(i int, logits []float32) error {
+		if i+1 < len(ids) {
+			sample.LogProbs(logits, logits)
+			fmt.Printf("%q %.1f\n", m.Tokenizer.Text(ids[i+1]), logits[ids[i+1]])
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// " prince" -4.8
+	// " said" -5.8
+	// " nothing" -3.3
+	// "." -1.5
 }
 
 // A conversation knows what was said; the model reads only what is new. This model was never trained for it.

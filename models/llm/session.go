@@ -168,8 +168,8 @@ func (s *Session) Eval(ctx context.Context, ids ...int32) error {
 	return err
 }
 
-// EvalAll is Eval with the logits of every token: each is called with the index in ids, in order; its slice is valid during the call.
-// It must not use or close the session, nor close the model: they would wait for EvalAll.
+// EvalAll is Eval with the logits of every token: each is called with the index in ids, in order; its slice is valid during the call,
+// and may be overwritten. It must not use or close the session, nor close the model: they would wait for EvalAll.
 func (s *Session) EvalAll(ctx context.Context, ids []int32, each func(i int, logits []float32) error) error {
 	if len(s.pending) > 0 {
 		if err := s.Eval(ctx); err != nil {

@@ -308,7 +308,7 @@ func selectTop(x []int32, k int, compare func(a, b int32) int) {
 	}
 }
 
-// LogProbs fills dst with the logarithms of the softmax of logits; dst may be logits.
+// LogProbs fills dst, which must be as long or longer, with the logarithms of the softmax of logits; dst may be logits.
 func LogProbs(dst, logits []float32) {
 	z := LogSumExp(logits)
 	for i, v := range logits {
