@@ -57,7 +57,7 @@ type Backend interface {
 	Describe() Description
 	// Supports says whether the backend takes an operation on inputs of these specs, and why or why not.
 	Supports(ops.Call) Verdict
-	// MatMul returns the engine for matrix products.
+	// MatMul returns the engine for matrix products, nil if they run as operations of graphs only.
 	MatMul() matmul.Engine
 	// Compile prepares a part, all of whose calls the backend supports. Constants are prepared once, however often they are compiled.
 	Compile(context.Context, *ops.Part) (Program, error)

@@ -9,7 +9,8 @@
 //	g.Output("y", y)
 //	exe, err := g.Compile(ctx, graph.Options{Backends: []backends.Backend{cpu}})
 //
-// Operations are the types of the packages below ops that implement [ops.Op]: matmul, conv, elementwise, norm, attention, reduce, shape and others.
+// Operations are the types of the packages below ops that implement [ops.Op]: matmul, conv, elementwise (activations too), norm, attention (softmax too), reduce, shape and
+// others.
 package graph
 
 import (
