@@ -48,8 +48,8 @@ type predictResult struct {
 	Size      map[string]int   `json:"size"`
 	Design    map[string]any   `json:"design"`
 	Analytic  float64          `json:"analytic_tops"`
-	Emulated  float64          `json:"emulated_tops,omitempty"`
-	Seconds   float64          `json:"seconds"` // simulated, or of the model with --analytic
+	Emulated  *float64         `json:"emulated_tops"` // null with --analytic
+	Seconds   float64          `json:"seconds"`       // simulated, or of the model with --analytic
 	AnalyticS float64          `json:"analytic_seconds"`
 	Bound     string           `json:"bound"`
 	Stalls    *timeline.Stalls `json:"stalls,omitempty"`
@@ -87,7 +87,8 @@ func (f *predictFlags) run(ctx context.Context, w io.Writer) error {
 			return err
 		}
 		st := rec.Stalls(d.Transposed)
-		out.Seconds, out.Emulated, out.Stalls, out.Bound = res.Seconds, s.Ops()/res.Seconds/1e12, &st, st.Bound
+		tops := s.Ops() / res.Seconds / 1e12
+		out.Seconds, out.Emulated, out.Stalls, out.Bound = res.Seconds, &tops, &st, st.Bound
 	}
 	for _, r := range plan.Published().WholeArray {
 		if r.Device == m.Name && r.Size() == s && r.Design() == d {
@@ -100,7 +101,7 @@ func (f *predictFlags) run(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "%v\n%v (M x N x K), padded to %v: %.1f %% useful work\n", d, s, p.Padded, 100*p.Useful)
 	fmt.Fprintf(w, "predicted by the model: %.2f TOPS, %.3f ms, bound by %s\n", p.TOPS, 1e3*p.Seconds, p.Bound)
 	if out.Stalls != nil {
-		fmt.Fprintf(w, "emulated: %.2f TOPS, %.3f ms simulated, %v\n", out.Emulated, 1e3*out.Seconds, *out.Stalls)
+		fmt.Fprintf(w, "emulated: %.2f TOPS, %.3f ms simulated, %v\n", *out.Emulated, 1e3*out.Seconds, *out.Stalls)
 	}
 	if out.Published > 0 {
 		fmt.Fprintf(w, "published (arXiv 2512.13282): %.2f TOPS\n", out.Published)
