@@ -89,9 +89,9 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 // packInt packs weights for the kernels that the filter has.
 func (f *Filter) packInt(w []int16) {
 	if f.k.kind == kindU8 || f.k.step == 2 {
-		packIntTaps[int8](f, w)
+		packChannels[int8](f, w, nil, 128)
 	} else {
-		packIntTaps[int16](f, w)
+		packChannels[int16](f, w, nil, 128)
 	}
 	if f.k.kind == kindU8 { // the image keeps its zero point: take out what it adds
 		s := &f.spec
@@ -103,39 +103,6 @@ func (f *Filter) packInt(w []int16) {
 				sum += int32(v)
 			}
 			f.extra[o] = -s.zeroByte() * sum
-		}
-	}
-}
-
-// packIntTaps is packTaps for weights of a convolution that is not transposed, which become T: blocks of channels at a time, as packFloats takes them.
-func packIntTaps[T int8 | int16](f *Filter, w []int16) {
-	f.layOut()
-	s := &f.spec
-	cg, mg, taps := s.C/s.Groups, s.M/s.Groups, s.taps()
-	nr, line, group := f.k.nr, f.k.line(), f.k.kind.group()
-	ph := &f.phases[0]
-	inSegment := ph.k / cg // taps
-	const block = 128
-	for g := range s.Groups {
-		for p := range ceilDiv(mg, nr) {
-			panel := f.data[g*ph.group+p*line*ph.steps*len(ph.segs):][:line*ph.steps*len(ph.segs)]
-			out := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(panel))), len(panel)*nr/line*group)
-			width := f.k.width(mg - p*nr)
-			for c0 := 0; c0 < cg; c0 += block {
-				c1 := min(c0+block, cg)
-				for j := range min(mg-p*nr, nr) {
-					o := g*mg + p*nr + j
-					src := w[(o*cg+c0)*taps : (o*cg+c1)*taps]
-					for t := range taps { // segments follow one another in the order of the taps
-						first := t / inSegment * ph.steps
-						row := t%inSegment*cg + c0
-						for i := t; i < len(src); i += taps {
-							out[((first+row/group)*width+j)*group+row%group] = T(src[i])
-							row++
-						}
-					}
-				}
-			}
 		}
 	}
 }

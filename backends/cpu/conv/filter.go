@@ -112,38 +112,51 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 	if s.Transposed {
 		f.packTaps(func(p unsafe.Pointer, o, c, tap int) { *(*float32)(p) = get(o, c, tap) })
 	} else {
-		f.packFloats(w, scale)
+		packChannels(f, w, scale, 32)
 	}
 	return f, nil
 }
 
-// packFloats is packTaps for a filter of floats that is not transposed: blocks of channels at a time, which stay in L1 while all rows of a
-// panel are written.
-func (f *Filter) packFloats(w, scale []float32) {
-	s := &f.spec
-	cg, mg := s.C/s.Groups, s.M/s.Groups
+// packChannels is packTaps for a convolution that is not transposed, whose weights become T: block channels at a time, which stay in L1 while all
+// rows of a panel are written. Scale, if not nil, multiplies the filter of each output channel.
+func packChannels[T, W int8 | int16 | float32](f *Filter, w []W, scale []T, block int) {
 	f.layOut()
+	s := &f.spec
+	cg, mg, taps := s.C/s.Groups, s.M/s.Groups, s.taps()
+	nr, line, group := f.k.nr, f.k.line(), f.k.kind.group()
 	ph := &f.phases[0]
-	nr, taps := f.k.nr, s.taps()
-	const block = 32
+	inSegment := ph.k / cg // taps
 	for g := range s.Groups {
 		for p := range ceilDiv(mg, nr) {
-			out := f.data[g*ph.group+p*nr*ph.steps*len(ph.segs):]
+			panel := f.data[g*ph.group+p*line*ph.steps*len(ph.segs):][:line*ph.steps*len(ph.segs)]
+			out := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(panel))), len(panel)*nr/line*group)
 			width := f.k.width(mg - p*nr)
 			for c0 := 0; c0 < cg; c0 += block {
 				c1 := min(c0+block, cg)
 				for j := range min(mg-p*nr, nr) {
 					o := g*mg + p*nr + j
-					factor := float32(1)
+					factor := T(1)
 					if scale != nil {
 						factor = scale[o]
 					}
 					src := w[(o*cg+c0)*taps : (o*cg+c1)*taps]
-					for t := range taps {
-						at := (t*cg+c0)*width + j // segments follow one another in the order of the taps
+					for t := range taps { // segments follow one another in the order of the taps
+						row := t%inSegment*cg + c0
+						lane := row % group
+						at := ((t/inSegment*ph.steps+row/group)*width+j)*group + lane
+						if group == 1 {
+							for i := t; i < len(src); i += taps {
+								out[at] = T(src[i]) * factor
+								at += width
+							}
+							continue
+						}
 						for i := t; i < len(src); i += taps {
-							out[at] = src[i] * factor
-							at += width
+							out[at] = T(src[i]) * factor
+							at++
+							if lane++; lane == group { // to the same channel in the next step
+								at, lane = at+(width-1)*group, 0
+							}
 						}
 					}
 				}
