@@ -22,9 +22,9 @@ type blocking struct {
 // maxChunk bounds the steps of a chunk that block returns.
 func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
 
-// block decides the blocking of m strips of at most h rows, steps of k and panels of B for the number of workers. copiesA and copiesB say that
+// block decides the blocking of m strips of at most h rows, steps of k and panels of B, of which kernels take so many together, for the number of workers. copiesA and copiesB say that
 // chunks are copied into memory, of A for maxChunk steps, of B for the share of L2 that it has.
-func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers int, copiesA, copiesB bool) blocking {
+func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers, together int, copiesA, copiesB bool) blocking {
 	nr := k.b.nr
 	lane := k.a.lane()
 	panelStep := lane * nr // bytes of B (widened, for the types that are) a step
@@ -54,12 +54,19 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		return blocking{kc: kc, mc: 1, nc: passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), unit: wide}
 	}
 	nc := max(in.L2/100*kn.bPercent/(kc*panelStep), 1)
-	unit := 1
+	unit := together
 	if k.a == aInner {
 		// C does not stay in L2, and of a pair of panels there is one joined at a time.
 		nc, unit = 2*max(in.L2/100*(kn.bPercent+kn.cPercent)/(kc*panelStep), 1), 2
 	}
 	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), most, panels)
+	switch {
+	case k.a == aInner || nc == panels:
+	case nc < unit:
+		unit = 1
+	default:
+		nc = nc / unit * unit
+	}
 	if workers > 1 {
 		mc, nc := share(strips, panels, strips, nc, most, workers, kn.jobsPerWorker)
 		return blocking{kc: kc, mc: mc, nc: roundUp(nc, unit), unit: unit}

@@ -53,9 +53,9 @@ func TestChunksDoNotDependOnWorkers(t *testing.T) {
 	require.NoError(t, err)
 	for _, k := range allKernels {
 		for _, steps := range []int{1, 100, 700, 5000} {
-			want := block(in, kn, k, k.mr, 50, steps, 60, 1, true, true).kc
+			want := block(in, kn, k, k.mr, 50, steps, 60, 1, 1, true, true).kc
 			for workers := 2; workers < 70; workers++ {
-				require.Equal(t, want, block(in, kn, k, k.mr, 50, steps, 60, workers, true, true).kc)
+				require.Equal(t, want, block(in, kn, k, k.mr, 50, steps, 60, workers, 1, true, true).kc)
 			}
 		}
 	}
@@ -71,10 +71,10 @@ func TestOneStripGoesThroughMuchOfB(t *testing.T) {
 		const steps, panels = 200, 4000
 		step := k.a.lane() * k.b.nr
 		for _, copiesA := range []bool{false, true} {
-			bl := block(in, defaults, k, 1, 1, steps, panels, 1, copiesA, false)
+			bl := block(in, defaults, k, 1, 1, steps, panels, 1, 1, copiesA, false)
 			require.Equal(t, steps, bl.kc)
 			require.Greater(t, bl.nc*bl.kc*step, defaults.callBytes/2)
-			bl = block(in, defaults, k, 1, 1, steps, panels, 1, copiesA, true)
+			bl = block(in, defaults, k, 1, 1, steps, panels, 1, 1, copiesA, true)
 			require.LessOrEqual(t, bl.nc*bl.kc*step, max(in.L2/100*defaults.bPercent, bl.kc*step))
 		}
 	}

@@ -143,16 +143,14 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		p.a = Matrix{Rows: p.m, Cols: p.k, RowStride: p.k, ColStride: 1, typ: F32}
 	}
 	p.choosePacking(in)
-	p.height = kern.mr
 	if p.pa == nil && !p.packA && !p.localA && kern.tile == 0 && p.rowsConflict(in) {
 		// As many rows as leave their sets room for lines of B and C; the multiply-adds of fewer rows still fill the pipes.
 		rows := kn.conflictRows
 		if rows == 0 {
 			rows = max(in.L1DWays-2, 4)
 		}
-		p.height = min(kern.mr, rows)
+		p.height = min(p.height, rows)
 	}
-	p.pairs = kern.pairs != nil && kn.inPairs(in)
 	p.chooseOrder(in)
 	if p.whole(in) {
 		p.byPanel, l.whole = false, true
@@ -317,7 +315,11 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		work := float64(p.np) * float64(p.kp) * (float64(p.mp) + 4)
 		workers = int(min(float64(workers), max(work/float64(p.kn.macsPerWorker), 1)))
 	}
-	p.bl = block(in, p.kn, p.kern, p.tallest(), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers,
+	together := 1
+	if p.inPairs() {
+		together = 2
+	}
+	p.bl = block(in, p.kn, p.kern, p.tallest(), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers, together,
 		p.localA, p.localB || p.widen)
 	if p.byPanel {
 		p.bl = blockByPanel(in, p.kn, p.kern, min(p.low+1, p.height), p.strips, p.kp, p.panels, workers, p.once)
@@ -326,7 +328,10 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
 		p.bl.mc = ceilDiv(p.strips, blocks)
 		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+p.unit)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), chunkSumBytes/4/nr)
-		p.bl.nc, p.bl.unit = ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), 1
+		if p.bl.unit = 1; p.bl.nc >= together && p.bl.nc < p.panels {
+			p.bl.unit, p.bl.nc = together, p.bl.nc/together*together
+		}
+		p.bl.nc = min(roundUp(ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), p.bl.unit), p.panels)
 	}
 	if kc := p.kn.rowsInPlace(in); p.pb == nil && !p.packB && !p.localB && p.kp > kc && p.kp*p.np*4 > in.L2 {
 		// A large B in place is read a few rows at a time, each as far as possible, as memory and its prefetchers like it.
@@ -403,6 +408,7 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 		p.axpy = !p.packB && !p.localB && p.m == 1 && p.kern.axpy != nil && p.pa == nil && p.a.typ == F32 && p.n >= nr
 		p.packTail = !p.packB && !p.localB && p.n%nr != 0 && !p.kern.exactB
 	}
+	p.chooseHeight(in)
 	p.localA = false
 	if p.pa == nil {
 		f := p.kern.a
@@ -423,13 +429,30 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	}
 }
 
+// chooseHeight decides how many rows a strip has at most, and whether low strips take panels in pairs. Where few vectors are loaded in a cycle, all
+// strips are low enough for that, if A has rows and B is packed.
+func (p *product) chooseHeight(in *cpuinfo.Info) {
+	p.height = p.kern.mr
+	p.pairs = p.kern.pairs != nil && p.kn.inPairs(in)
+	packed := p.pb != nil || p.packB || p.localB
+	if p.pairs && in.Features.OneWideLoad && packed && p.pa == nil && p.a.ColStride == 1 && p.m > p.kern.mr && p.n > p.kern.b.nr {
+		p.height = len(p.kern.pairs) - 1
+	}
+}
+
+// inPairs says whether the current part is computed by kernels for pairs of panels.
+func (p *product) inPairs() bool {
+	packed := p.pb != nil || p.packB || p.localB
+	return p.pairs && packed && p.pa == nil && !p.packA && p.a.ColStride == 1 && p.tallest() < len(p.kern.pairs)
+}
+
 // rowsConflict says whether the rows of a strip compete for the sets of L1, as they do when their distance is a multiple of a
 // large power of two.
 func (p *product) rowsConflict(in *cpuinfo.Info) bool {
 	size := p.a.typ.Size()
 	gap := setGap(p.a.RowStride * size)
 	kc := min(p.k, p.kn.kcMax*p.kern.a.kr)
-	rows := min(p.m, p.kern.mr)
+	rows := min(p.m, p.height)
 	ways := rows * ceilDiv(kc*p.a.ColStride*size, gap) * gap / setPeriod
 	return ways > in.L1DWays*2/3
 }
@@ -652,7 +675,7 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
 	}
 	kr := p.kern.a.kr
 	step := kr * f.step() / f.kr // bytes of a panel that a step takes
-	if pairs := args.pairs && args.acs == 4 && p.tallest() < len(p.kern.pairs); pairs || p.kern.rowsDown != nil {
+	if pairs := p.inPairs(); pairs || p.kern.rowsDown != nil {
 		if strips == 1 && pairs {
 			return // two streams, which the processor follows by itself
 		}

@@ -57,7 +57,7 @@ type kargs struct {
 	// Paced kernels compute a run of tiles of which each has A and C a step further on, as the panels of B that others go through: along the
 	// panels, or, with bps 0, down the strips of one panel, all of full width. They also fetch the tile of C that follows.
 	nextC     int // bytes from the last tile of C of the run to what is computed after it
-	aheadLine int // bytes that ahead moves on in each step, up to 64, with pairs 128; in kernels that go down a panel, in each eight steps
+	aheadLine int // bytes that ahead moves on in each step, up to 64; in kernels that go down a panel, in each eight steps
 	nextAStep int // bytes that nextA moves on from tile to tile
 	aStep     int
 	cStep     int
@@ -149,8 +149,9 @@ type kernel struct {
 	wide                       []func(*kargs) // nil, or for low heights a kernel that takes wideP panels at once
 	wideP                      []int
 
-	// nil, or by height: like rows, for two panels at once. They fetch up to a whole step of each of the two panels from ahead on.
-	pairs []func(*kargs)
+	// nil, or by height: like rows, for two panels at once, from each of which they fetch a line every four steps from ahead on. Those for few strips
+	// fetch up to a line a step.
+	pairs, pairsFew []func(*kargs)
 
 	exactB bool // no function reads more than tail columns of the last panel of B
 
@@ -212,6 +213,9 @@ func (k *kernel) run(p *kargs, h, panels, tail, most int) {
 func (k *kernel) several(p *kargs, h int) (f func(*kargs), panels int) {
 	switch {
 	case p.pairs && h < len(k.pairs) && p.acs == 4 && p.bks == k.b.step():
+		if p.aheadLine > 16 {
+			return k.pairsFew[h], 2
+		}
 		return k.pairs[h], 2
 	case h < len(k.wide) && k.wide[h] != nil:
 		return k.wide[h], k.wideP[h]

@@ -44,6 +44,16 @@ var dotBF16AVX512pairs = [7]func(*kargs){
 	6: dotBF16AVX512h6x64r,
 }
 
+// dotBF16AVX512pairsFew do as pairs in products of few strips.
+var dotBF16AVX512pairsFew = [7]func(*kargs){
+	1: dotBF16AVX512h1x64f,
+	2: dotBF16AVX512h2x64f,
+	3: dotBF16AVX512h3x64f,
+	4: dotBF16AVX512h4x64f,
+	5: dotBF16AVX512h5x64f,
+	6: dotBF16AVX512h6x64f,
+}
+
 // dotBF16AVX512full are the kernels of one panel, by height.
 var dotBF16AVX512full = [15]func(*kargs){
 	1:  dotBF16AVX512h1x32,
@@ -107,6 +117,11 @@ func dotBF16AVX512h1x128(p *kargs)
 //go:noescape
 func dotBF16AVX512h1x64r(p *kargs)
 
+// dotBF16AVX512h1x64f multiplies 1 rows by 64 columns a step, B as dotbf16, B packed, A by rows, for few strips.
+//
+//go:noescape
+func dotBF16AVX512h1x64f(p *kargs)
+
 // dotBF16AVX512h2x32 multiplies 2 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -127,6 +142,11 @@ func dotBF16AVX512h2x64(p *kargs)
 //go:noescape
 func dotBF16AVX512h2x64r(p *kargs)
 
+// dotBF16AVX512h2x64f multiplies 2 rows by 64 columns a step, B as dotbf16, B packed, A by rows, for few strips.
+//
+//go:noescape
+func dotBF16AVX512h2x64f(p *kargs)
+
 // dotBF16AVX512h3x32 multiplies 3 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -146,6 +166,11 @@ func dotBF16AVX512h3x64(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h3x64r(p *kargs)
+
+// dotBF16AVX512h3x64f multiplies 3 rows by 64 columns a step, B as dotbf16, B packed, A by rows, for few strips.
+//
+//go:noescape
+func dotBF16AVX512h3x64f(p *kargs)
 
 // dotBF16AVX512h4x32 multiplies 4 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
@@ -172,6 +197,11 @@ func dotBF16AVX512h4x32r(p *kargs)
 //go:noescape
 func dotBF16AVX512h4x64r(p *kargs)
 
+// dotBF16AVX512h4x64f multiplies 4 rows by 64 columns a step, B as dotbf16, B packed, A by rows, for few strips.
+//
+//go:noescape
+func dotBF16AVX512h4x64f(p *kargs)
+
 // dotBF16AVX512h5x32 multiplies 5 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -197,6 +227,11 @@ func dotBF16AVX512h5x32r(p *kargs)
 //go:noescape
 func dotBF16AVX512h5x64r(p *kargs)
 
+// dotBF16AVX512h5x64f multiplies 5 rows by 64 columns a step, B as dotbf16, B packed, A by rows, for few strips.
+//
+//go:noescape
+func dotBF16AVX512h5x64f(p *kargs)
+
 // dotBF16AVX512h6x32 multiplies 6 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //
 //go:noescape
@@ -221,6 +256,11 @@ func dotBF16AVX512h6x32r(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h6x64r(p *kargs)
+
+// dotBF16AVX512h6x64f multiplies 6 rows by 64 columns a step, B as dotbf16, B packed, A by rows, for few strips.
+//
+//go:noescape
+func dotBF16AVX512h6x64f(p *kargs)
 
 // dotBF16AVX512h7x32 multiplies 7 rows by 32 columns a step, B as dotbf16, A and B by any strides.
 //

@@ -44,6 +44,16 @@ var f32AVX512pairs = [7]func(*kargs){
 	6: f32AVX512h6x64r,
 }
 
+// f32AVX512pairsFew do as pairs in products of few strips.
+var f32AVX512pairsFew = [7]func(*kargs){
+	1: f32AVX512h1x64f,
+	2: f32AVX512h2x64f,
+	3: f32AVX512h3x64f,
+	4: f32AVX512h4x64f,
+	5: f32AVX512h5x64f,
+	6: f32AVX512h6x64f,
+}
+
 // f32AVX512full are the kernels of one panel, by height.
 var f32AVX512full = [15]func(*kargs){
 	1:  f32AVX512h1x32,
@@ -107,6 +117,11 @@ func f32AVX512h1x128(p *kargs)
 //go:noescape
 func f32AVX512h1x64r(p *kargs)
 
+// f32AVX512h1x64f multiplies 1 rows by 64 columns a step, B as f32, B packed, A by rows, for few strips.
+//
+//go:noescape
+func f32AVX512h1x64f(p *kargs)
+
 // f32AVX512h2x32 multiplies 2 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -127,6 +142,11 @@ func f32AVX512h2x64(p *kargs)
 //go:noescape
 func f32AVX512h2x64r(p *kargs)
 
+// f32AVX512h2x64f multiplies 2 rows by 64 columns a step, B as f32, B packed, A by rows, for few strips.
+//
+//go:noescape
+func f32AVX512h2x64f(p *kargs)
+
 // f32AVX512h3x32 multiplies 3 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -146,6 +166,11 @@ func f32AVX512h3x64(p *kargs)
 //
 //go:noescape
 func f32AVX512h3x64r(p *kargs)
+
+// f32AVX512h3x64f multiplies 3 rows by 64 columns a step, B as f32, B packed, A by rows, for few strips.
+//
+//go:noescape
+func f32AVX512h3x64f(p *kargs)
 
 // f32AVX512h4x32 multiplies 4 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -172,6 +197,11 @@ func f32AVX512h4x32r(p *kargs)
 //go:noescape
 func f32AVX512h4x64r(p *kargs)
 
+// f32AVX512h4x64f multiplies 4 rows by 64 columns a step, B as f32, B packed, A by rows, for few strips.
+//
+//go:noescape
+func f32AVX512h4x64f(p *kargs)
+
 // f32AVX512h5x32 multiplies 5 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -197,6 +227,11 @@ func f32AVX512h5x32r(p *kargs)
 //go:noescape
 func f32AVX512h5x64r(p *kargs)
 
+// f32AVX512h5x64f multiplies 5 rows by 64 columns a step, B as f32, B packed, A by rows, for few strips.
+//
+//go:noescape
+func f32AVX512h5x64f(p *kargs)
+
 // f32AVX512h6x32 multiplies 6 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -221,6 +256,11 @@ func f32AVX512h6x32r(p *kargs)
 //
 //go:noescape
 func f32AVX512h6x64r(p *kargs)
+
+// f32AVX512h6x64f multiplies 6 rows by 64 columns a step, B as f32, B packed, A by rows, for few strips.
+//
+//go:noescape
+func f32AVX512h6x64f(p *kargs)
 
 // f32AVX512h7x32 multiplies 7 rows by 32 columns a step, B as f32, A and B by any strides.
 //

@@ -130,13 +130,13 @@ func (k *knobs) rowsInPlace(in *cpuinfo.Info) int {
 	return 32
 }
 
-// inPairs says whether low strips take panels in pairs, where there are kernels that do. By default that is so on Zen 4, where it was measured: others with
-// L1 caches of as many ways load twice as much in a cycle.
+// inPairs says whether low strips take panels in pairs, where there are kernels that do. By default that is so where few vectors are loaded in a cycle,
+// and on Zen 4 only with a small L1, as it has.
 func (k *knobs) inPairs(in *cpuinfo.Info) bool {
 	if k.pairWays > 0 {
 		return in.L1DWays <= k.pairWays
 	}
-	return in.Features.Zen4 && in.L1DWays <= 8
+	return in.Features.OneWideLoad || in.Features.Zen4 && in.L1DWays <= 8
 }
 
 // check returns an error for values that contradict each other.

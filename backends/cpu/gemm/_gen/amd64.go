@@ -117,6 +117,7 @@ const (
 	anyStrides aForm = iota
 	packedA
 	rowsA
+	rowsFew // rowsA for products of few strips, which fetch more of the next chunk of B each
 )
 
 // kernel512 emits one kernel: h rows, nv vectors of 16 columns in each of np panels.
@@ -126,10 +127,10 @@ const (
 // more of the front end to the other hyperthread. Broadcasts through a register keep the loads at two a cycle; with an index
 // register the processor splits the two again, so kernels for other strides always use a register.
 //
-// A row kernel takes B packed and A as rows whose steps lie side by side. One for pairs takes two panels at once, which is twice the multiply-adds
-// for each element of A; it has no index register to spare for broadcasts in the multiply-adds and needs none.
+// A row kernel takes B packed and A as rows whose steps lie side by side. One for pairs takes two panels at once: six rows by 64 columns need ten loads
+// for 24 multiply-adds, where 14 rows by 32 columns need 16 for 28. It has no index register to spare for broadcasts in the multiply-adds and needs none.
 func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
-	fast := form != anyStrides
+	fast, byRows := form != anyStrides, form == rowsA || form == rowsFew
 	cols := nv * 16
 	name := fmt.Sprintf("%sAVX512h%dx%d", fam.name, h, cols*np)
 	how := "A and B by any strides"
@@ -140,6 +141,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	case rowsA:
 		name += "r"
 		how = "B packed, A by rows"
+	case rowsFew:
+		name += "f"
+		how = "B packed, A by rows, for few strips"
 	}
 	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s, %s.", h, cols*np, fam.b, how))
 	n := nv * np // vectors a row
@@ -168,7 +172,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if form != packedA {
 		f.strides(h)
 	}
-	pair := form == rowsA && np > 1
+	pair := byRows && np > 1
 	if pair { // h <= pairRows: R11 and the following are free
 		f.p("\tMOVQ %d(DI), R11", oBPS)
 	} else if np > 1 { // h <= 3: R10, R11 are free
@@ -286,7 +290,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tJEQ near")
 		f.p("\tMOVQ %d(DI), DX", oAheadS)
 		if pair {
-			f.p("\tMOVQ %d(DI), R12", oAheadL)
+			if form == rowsFew {
+				f.p("\tMOVQ %d(DI), R12", oAheadL)
+			}
 			f.p("\tLEAQ (SI)(DX*1), R13")
 			f.p("\tADDQ DX, DX")
 		}
@@ -308,7 +314,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tMOVQ %d(DI), SI", oA)
 		if pair {
 			f.p("\tMOVQ SI, R13")
-			f.p("\tXORL R12, R12")
+			if form == rowsFew {
+				f.p("\tXORL R12, R12")
+			}
 		}
 		f.p("sums:")
 	}
@@ -417,7 +425,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 	}
 	aStep, bStep := 4*((h+7)/8*8), 64*nv
-	if form == rowsA {
+	if byRows {
 		aStep = 4
 	}
 	fastStep := func(u int) {
@@ -431,14 +439,12 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		for v := 0; v < n; v++ {
 			loadB(v, at(v, 0))
 		}
-		if pair { // of what the worker needs next: up to the whole step of each panel
-			for _, next := range []string{"(SI)", "(R13)"} {
-				f.p("\tPREFETCHT1 %s", next)
-				f.p("\tPREFETCHT1 %s", withDisp(next, 64))
-			}
+		if form == rowsFew { // of what the worker needs next: up to a line of each panel
+			f.p("\tPREFETCHT1 (SI)")
+			f.p("\tPREFETCHT1 (R13)")
 			f.p("\tADDQ R12, SI")
 			f.p("\tADDQ R12, R13")
-		} else if h <= 8 {
+		} else if h <= 8 && !pair {
 			for v := 0; v < n; v++ {
 				f.p("\tPREFETCHT0 %s", at(v, farPrefetch))
 			}
@@ -448,11 +454,11 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		used := 0
 		for i := 0; i < h; i++ {
 			at := u*aStep + 4*i
-			if form == rowsA || i*regs/h != (i+1)*regs/h && nv > 1 {
+			if byRows || i*regs/h != (i+1)*regs/h && nv > 1 {
 				a := areg[used%len(areg)]
 				used++
 				from := fmt.Sprintf("%d(AX)", at)
-				if form == rowsA {
+				if byRows {
 					from = withDisp(rowAddr(i), u*aStep)
 				}
 				if fam.b == "f32" {
@@ -495,9 +501,13 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 	}
 	if fast {
-		if !pair {
+		if form != rowsFew {
 			f.p("\tPREFETCHT1 (SI) // of what the worker needs next")
 			f.p("\tADDQ $64, SI")
+		}
+		if pair && form != rowsFew {
+			f.p("\tPREFETCHT1 (R13)")
+			f.p("\tADDQ $64, R13")
 		}
 		f.p("\tADDQ $%d, AX", unroll*aStep)
 		f.p("\tADDQ $%d, BX", unroll*bStep)
@@ -906,7 +916,7 @@ func amd64(out string) {
 	} {
 		f, tables := &file{}, ""
 		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
-		pairs, alone := map[int]string{}, map[int]string{}
+		pairs, pairsFew, alone := map[int]string{}, map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
 			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
 			half[h] = f.kernel512(fam.family512, h, 1, 1, anyStrides)
@@ -926,12 +936,14 @@ func amd64(out string) {
 			}
 			if h <= pairRows {
 				pairs[h] = f.kernel512(fam.family512, h, 2, 2, rowsA)
+				pairsFew[h] = f.kernel512(fam.family512, h, 2, 2, rowsFew)
 			}
 		}
 		if len(fast) > 0 {
 			tables += table(fam.name+"AVX512fast", "take both operands packed.", fast, fam.mr)
 			tables += table(fam.name+"AVX512rows", "take B packed and A by rows.", rows, fam.mr)
 			tables += table(fam.name+"AVX512pairs", "do as rows with two panels at once.", pairs, pairRows)
+			tables += table(fam.name+"AVX512pairsFew", "do as pairs in products of few strips.", pairsFew, pairRows)
 		}
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
