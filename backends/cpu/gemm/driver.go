@@ -429,13 +429,17 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 	}
 }
 
+// pairSteps is how many steps pay for the lower strips of pairs, of which there are twice as many.
+const pairSteps = 48
+
 // chooseHeight decides how many rows a strip has at most, and whether low strips take panels in pairs. Where few vectors are loaded in a cycle, all
 // strips are low enough for that, if A has rows and B is packed.
 func (p *product) chooseHeight(in *cpuinfo.Info) {
 	p.height = p.kern.mr
 	p.pairs = p.kern.pairs != nil && p.kn.inPairs(in)
 	packed := p.pb != nil || p.packB || p.localB
-	if p.pairs && in.Features.OneWideLoad && packed && p.pa == nil && p.a.ColStride == 1 && p.m > p.kern.mr && p.n > p.kern.b.nr {
+	if p.pairs && in.Features.OneWideLoad && packed && p.pa == nil && p.a.ColStride == 1 && p.m > p.kern.mr && p.n > p.kern.b.nr &&
+		p.k >= pairSteps*p.kern.a.kr {
 		p.height = len(p.kern.pairs) - 1
 	}
 }

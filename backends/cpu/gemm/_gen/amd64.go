@@ -367,8 +367,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 		f.p("\tADDQ DX, AX")
 	}
+	// A B in place ends where its last column does. A load under a mask takes a turn of a port that multiplies, so only a short panel has them.
+	inPlace, short := fam.b == "f32" && form == anyStrides, false
 	loadB := func(v int, from string) {
-		if m := mask(v); m != "" && fam.b == "f32" { // a B in place ends where its last column does
+		if m := mask(v); m != "" && short {
 			f.p("\tVMOVUPS.Z %s, %s%s", from, m, breg[v])
 			return
 		}
@@ -489,6 +491,13 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tSHRQ $1, CX")
 		f.p("\tJZ odd")
 	}
+	if inPlace {
+		f.p("\tCMPQ %d(DI), $1", oPanels)
+		f.p("\tJNE wide")
+		f.p("\tCMPQ %d(DI), $%d", oTail, cols)
+		f.p("\tJLT short")
+		f.p("wide:")
+	}
 	f.p("\tSUBQ $%d, CX", unroll)
 	f.p("\tJLT rest")
 	f.p("\tPCALIGN $32")
@@ -527,6 +536,14 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	f.p("\tDECQ CX")
 	f.p("\tJNZ single")
+	if inPlace {
+		f.p("\tJMP done")
+		f.p("short:")
+		short = true
+		step()
+		f.p("\tDECQ CX")
+		f.p("\tJNZ short")
+	}
 	f.p("done:")
 	if fam.b == "bf16" {
 		f.p("odd:")
