@@ -61,3 +61,13 @@ func TestZen4(t *testing.T) {
 	require.Equal(t, f.Zen4, f.FetchesAlone)
 	require.False(t, f.Zen4 && !f.VPDPFast)
 }
+
+func TestIceLakeServer(t *testing.T) {
+	for _, x := range []struct {
+		vendor        cpuid.Vendor
+		family, model int
+		want          bool
+	}{{cpuid.Intel, 6, 106, true}, {cpuid.Intel, 6, 108, true}, {cpuid.Intel, 6, 143, false}, {cpuid.AMD, 6, 106, false}, {cpuid.Intel, 15, 106, false}} {
+		require.Equal(t, x.want, isIceLakeServer(x.vendor, x.family, x.model), "%v %d %d", x.vendor, x.family, x.model)
+	}
+}

@@ -49,11 +49,12 @@ func seeKernels(t *testing.T, see func(name string, macs, bytes int)) {
 		if k.isa == cpuinfo.Portable {
 			continue // the runtime interrupts it anywhere
 		}
-		for _, list := range [][]func(*kargs){k.full, k.half, k.fast, k.rows, k.fastDown, k.rowsDown, k.fastDownPack, k.rowsDownPack} {
+		for _, list := range [][]func(*kargs){k.full, k.half, k.fast, k.fastOnce, k.rows, k.fastDown, k.rowsDown, k.fastDownPack, k.rowsDownPack} {
 			wrap(k, list, nil)
 		}
 		wrap(k, k.wide, k.wideP)
 		wrap(k, k.pairs, slices.Repeat([]int{2}, len(k.pairs)))
+		wrap(k, k.pairsFew, slices.Repeat([]int{2}, len(k.pairsFew)))
 	}
 }
 

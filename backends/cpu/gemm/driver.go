@@ -432,22 +432,23 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 // pairSteps is how many steps pay for the lower strips of pairs, of which there are twice as many.
 const pairSteps = 48
 
-// chooseHeight decides how many rows a strip has at most, and whether low strips take panels in pairs. Where few vectors are loaded in a cycle, all
-// strips are low enough for that, if A has rows and B is packed.
+// chooseHeight decides how many rows a strip has at most, and whether low strips take panels in pairs. Where few vectors are loaded in a cycle, strips are
+// low enough for that if A has rows and B is packed, unless rows, panels or steps are too few for it to pay.
 func (p *product) chooseHeight(in *cpuinfo.Info) {
 	p.height = p.kern.mr
 	p.pairs = p.kern.pairs != nil && p.kn.inPairs(in)
-	packed := p.pb != nil || p.packB || p.localB
-	if p.pairs && in.Features.OneWideLoad && packed && p.pa == nil && p.a.ColStride == 1 && p.m > p.kern.mr && p.n > p.kern.b.nr &&
+	if p.kern.pairs != nil && p.packedB() && p.pa == nil && p.a.ColStride == 1 && p.m >= p.kn.pairsFrom(in) && p.n > p.kern.b.nr &&
 		p.k >= pairSteps*p.kern.a.kr {
-		p.height = len(p.kern.pairs) - 1
+		p.height, p.pairs = len(p.kern.pairs)-1, true
 	}
 }
 
+// packedB says whether the kernel finds B in panels.
+func (p *product) packedB() bool { return p.pb != nil || p.packB || p.localB }
+
 // inPairs says whether the current part is computed by kernels for pairs of panels.
 func (p *product) inPairs() bool {
-	packed := p.pb != nil || p.packB || p.localB
-	return p.pairs && packed && p.pa == nil && !p.packA && p.a.ColStride == 1 && p.tallest() < len(p.kern.pairs)
+	return p.pairs && p.packedB() && p.pa == nil && !p.packA && p.a.ColStride == 1 && p.tallest() < len(p.kern.pairs)
 }
 
 // rowsConflict says whether the rows of a strip compete for the sets of L1, as they do when their distance is a multiple of a
@@ -554,7 +555,7 @@ func (p *product) compute(worker, job int) {
 	s0, s1, p0, p1 := p.blockOf(job)
 	args := &p.workers[worker].args
 	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
-	args.pairs = p.pairs
+	args.pairs, args.once = p.pairs, cpuinfo.Get().Features.OneWideLoad
 	tail := nr
 	if p1 == p.panels {
 		tail = p.tail

@@ -108,6 +108,33 @@ func TestRulesOfZen4(t *testing.T) {
 	require.False(t, (&knobs{pairWays: 1}).inPairs(info(8, true)))
 }
 
+// Where few vectors are loaded in a cycle, strips are low enough for pairs of panels, if B is packed, A has rows, and there is enough of all.
+func TestStripsForPairs(t *testing.T) {
+	for _, k := range usable() {
+		if k.pairs == nil {
+			continue
+		}
+		in, nr, kr := *cpuinfo.Get(), k.b.nr, k.a.kr
+		in.Features = cpuinfo.Features{OneWideLoad: true}
+		height := func(m, n, steps, colStride int, packed bool, kn *knobs) int {
+			p := &product{kern: k, kn: kn, m: m, n: n, k: steps * kr, a: Matrix{ColStride: colStride}, packB: packed}
+			p.chooseHeight(&in)
+			require.Equal(t, p.height < k.mr, p.pairs, k.name)
+			return p.height
+		}
+		require.Equal(t, 6, height(29, nr+1, 48, 1, true, new(knobs)), k.name)
+		require.Equal(t, k.mr, height(28, nr+1, 48, 1, true, new(knobs)), "rows")
+		require.Equal(t, k.mr, height(29, nr, 48, 1, true, new(knobs)), "panels")
+		require.Equal(t, k.mr, height(29, nr+1, 47, 1, true, new(knobs)), "steps")
+		require.Equal(t, k.mr, height(29, nr+1, 48, 2, true, new(knobs)), "columns of A")
+		require.Equal(t, k.mr, height(29, nr+1, 48, 1, false, new(knobs)), "B in place")
+		require.Equal(t, k.mr, height(29, nr+1, 48, 1, true, &knobs{pairRows: 30}), "threshold")
+		in.Features.OneWideLoad = false
+		require.Equal(t, k.mr, height(1000, 1000, 1000, 1, true, new(knobs)), "other processors")
+		require.Equal(t, 6, height(30, nr+1, 48, 1, true, &knobs{pairRows: 30}), "threshold")
+	}
+}
+
 // Where there is nothing to fetch, how fast kernels go on from there does not depend on an earlier product of the same worker.
 func TestNothingAhead(t *testing.T) {
 	kn := knobTable.Defaults()

@@ -75,6 +75,7 @@ type kargs struct {
 	tileC uintptr // the next tile: it is asked for early, into L2, and again shortly before, since in L1 its lines may push each other out
 
 	pairs bool // low strips take panels in pairs where they can
+	once  bool // elements of a packed A are loaded once, where there are kernels that do
 }
 
 // The offsets that the assembly uses.
@@ -141,6 +142,7 @@ type kernel struct {
 
 	full, half []func(*kargs) // by height 1..mr; half computes only the lower nr/2 columns of a last panel
 	fast       []func(*kargs) // nil, or by height: like full, but both operands must be packed
+	fastOnce   []func(*kargs) // nil, or fast where few vectors are loaded in a cycle: each element of A is loaded once
 	rows       []func(*kargs) // nil, or by height: like full, but B must be packed and the steps of a row of A side by side
 	// nil, or fast and rows for the strips of one panel, which stays in L1; fast and rows then are paced.
 	fastDown, rowsDown []func(*kargs)
@@ -257,7 +259,9 @@ func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
 		case p.acs == 4:
 			full = k.rows[h]
 		case p.ars == 4 && p.acs == 4*stepRows(h):
-			full = k.fast[h]
+			if full = k.fast[h]; p.once && k.fastOnce != nil {
+				full = k.fastOnce[h]
+			}
 		}
 	}
 	if wide, w := k.several(p, h); wide != nil {

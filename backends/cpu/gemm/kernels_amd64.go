@@ -33,7 +33,7 @@ func archKernels() []*kernel {
 		},
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
-			full: f32AVX512full[:], fast: f32AVX512fast[:], rows: f32AVX512rows[:], pairs: f32AVX512pairs[:], pairsFew: f32AVX512pairsFew[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
+			full: f32AVX512full[:], fast: f32AVX512fast[:], fastOnce: f32AVX512once[:], rows: f32AVX512rows[:], pairs: f32AVX512pairs[:], pairsFew: f32AVX512pairsFew[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
 			axpy: axpy8AVX512, exactB: true,
 		},
 		{
@@ -54,11 +54,11 @@ func archKernels() []*kernel {
 		},
 		{
 			name: "bf16_bf16_14x32k2__avx512bf16", isa: cpuinfo.AVX512, need: bf16, a: aBF16, b: format{BF16, 32, 2}, acc: F32,
-			mr: 14, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], rows: dotBF16AVX512rows[:], pairs: dotBF16AVX512pairs[:], pairsFew: dotBF16AVX512pairsFew[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
+			mr: 14, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], fastOnce: dotBF16AVX512once[:], rows: dotBF16AVX512rows[:], pairs: dotBF16AVX512pairs[:], pairsFew: dotBF16AVX512pairsFew[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
 		},
 		{
 			name: "s8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aS8, b: format{S8, 32, 4}, acc: S32, mr: 14,
-			full: dot8AVX512full[:], fast: dot8AVX512fast[:], rows: dot8AVX512rows[:], pairs: dot8AVX512pairs[:], pairsFew: dot8AVX512pairsFew[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
+			full: dot8AVX512full[:], fast: dot8AVX512fast[:], fastOnce: dot8AVX512once[:], rows: dot8AVX512rows[:], pairs: dot8AVX512pairs[:], pairsFew: dot8AVX512pairsFew[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
 		},
 		{
 			name: "s8_s8_6x16k4__avxvnni", isa: cpuinfo.AVXVNNI, a: aS8, b: format{S8, 16, 4}, acc: S32, mr: 6,

@@ -35,6 +35,7 @@ type knobs struct {
 	packTogether  int
 	conflictRows  int
 	pairWays      int
+	pairRows      int
 	innerRows     int
 	innerDepth    int
 	innerSteps    int
@@ -81,6 +82,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"rows of a strip at most when they compete for the sets of L1; 0 is two fewer than L1 has ways, which leaves lines for B and C"),
 	knob.Int(func(k *knobs) *int { return &k.pairWays }, "TESSERA_PAIR_WAYS", 0, 0, 64,
 		"ways of L1 up to which strips of at most six rows take panels of a packed B in pairs with AVX-512: with few ways most strips are that low, and two panels halve the loads for a multiply-add; 0 is 8 on Zen 4 and none elsewhere"),
+	knob.Int(func(k *knobs) *int { return &k.pairRows }, "TESSERA_PAIR_ROWS", 0, 0, 1<<30,
+		"rows of A from which all strips have at most six rows and take panels of a packed B in pairs with AVX-512: ten loads for 24 multiply-adds instead of 16 for 28; 0 is 29 on processors that load about one vector in a cycle and never elsewhere"),
 	knob.Int(func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 512, 0, 1<<30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"),
 	knob.Int(func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 0, 0, 1<<30,
@@ -130,13 +133,24 @@ func (k *knobs) rowsInPlace(in *cpuinfo.Info) int {
 	return 32
 }
 
-// inPairs says whether low strips take panels in pairs, where there are kernels that do. By default that is so where few vectors are loaded in a cycle,
-// and on Zen 4 only with a small L1, as it has.
+// inPairs says whether low strips take panels in pairs, where there are kernels that do. By default that is so on Zen 4, where it was measured: others with
+// L1 caches of as many ways load twice as much in a cycle.
 func (k *knobs) inPairs(in *cpuinfo.Info) bool {
 	if k.pairWays > 0 {
 		return in.L1DWays <= k.pairWays
 	}
-	return in.Features.OneWideLoad || in.Features.Zen4 && in.L1DWays <= 8
+	return in.Features.Zen4 && in.L1DWays <= 8
+}
+
+// pairsFrom returns the rows of A from which all strips are low enough for pairs.
+func (k *knobs) pairsFrom(in *cpuinfo.Info) int {
+	switch {
+	case k.pairRows > 0:
+		return k.pairRows
+	case in.Features.OneWideLoad:
+		return 29
+	}
+	return maxInt
 }
 
 // check returns an error for values that contradict each other.

@@ -90,22 +90,26 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	if x.short {
 		most = 1
 	}
-	pairs := []bool{false}
+	type way struct {
+		pairs, once bool
+		aheadLine   int
+	}
+	ways := []way{{}}
 	if k.pairs != nil {
-		pairs = []bool{false, true}
+		ways = []way{{}, {pairs: true, aheadLine: 16}, {pairs: true, aheadLine: 64}, {once: true}}
 	}
 	want := call(func(p *kargs) {
 		p.panels, p.tail = panels, tail
 		k.twin(x.h)(p)
 	})
-	for _, pairs := range pairs {
+	for _, w := range ways {
 		got := call(func(p *kargs) {
-			p.pairs = pairs
+			p.pairs, p.once, p.aheadLine = w.pairs, w.once, w.aheadLine
 			k.run(p, x.h, panels, tail, most)
 		})
 		for i := range want {
 			if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
-				t.Fatalf("%s %+v, in pairs %v: element %d, %d of C is %v, twin %v", k.name, x, pairs, i/ldc, i%ldc, got[i], want[i])
+				t.Fatalf("%s %+v, %+v: element %d, %d of C is %v, twin %v", k.name, x, w, i/ldc, i%ldc, got[i], want[i])
 			}
 		}
 	}

@@ -116,6 +116,7 @@ type aForm int
 const (
 	anyStrides aForm = iota
 	packedA
+	packedOnce // packedA, loading each element once
 	rowsA
 	rowsFew // rowsA for products of few strips, which fetch more of the next chunk of B each
 )
@@ -124,8 +125,8 @@ const (
 //
 // A packed kernel takes A and B packed, with the steps that packing gives them as constants, and lets most multiply-adds
 // broadcast their element of A from memory themselves: address and multiply-add are then one micro-operation, which leaves
-// more of the front end to the other hyperthread. Broadcasts through a register keep the loads at two a cycle; with an index
-// register the processor splits the two again, so kernels for other strides always use a register.
+// more of the front end to the other hyperthread. Broadcasts through a register keep the loads at two a cycle, or, for all rows, at little more than
+// one; with an index register the processor splits the two again, so kernels for other strides always use a register.
 //
 // A row kernel takes B packed and A as rows whose steps lie side by side. One for pairs takes two panels at once: six rows by 64 columns need ten loads
 // for 24 multiply-adds, where 14 rows by 32 columns need 16 for 28. It has no index register to spare for broadcasts in the multiply-adds and needs none.
@@ -138,6 +139,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	case packedA:
 		name += "p"
 		how = "A and B packed"
+	case packedOnce:
+		name += "q"
+		how = "A and B packed, few loads"
 	case rowsA:
 		name += "r"
 		how = "B packed, A by rows"
@@ -169,7 +173,8 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 
 	f.p("\tMOVQ p+0(FP), DI")
-	if form != packedA {
+	packed := form == packedA || form == packedOnce
+	if !packed {
 		f.strides(h)
 	}
 	pair := byRows && np > 1
@@ -456,7 +461,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		used := 0
 		for i := 0; i < h; i++ {
 			at := u*aStep + 4*i
-			if byRows || i*regs/h != (i+1)*regs/h && nv > 1 {
+			if byRows || form == packedOnce || i*regs/h != (i+1)*regs/h && nv > 1 {
 				a := areg[used%len(areg)]
 				used++
 				from := fmt.Sprintf("%d(AX)", at)
@@ -932,7 +937,7 @@ func amd64(out string) {
 		{family512{name: "dotBF16", b: "dotbf16"}, 14},
 	} {
 		f, tables := &file{}, ""
-		full, half, wide, fast, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
+		full, half, wide, fast, once, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 		pairs, pairsFew, alone := map[int]string{}, map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
 			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
@@ -949,6 +954,7 @@ func amd64(out string) {
 			}
 			if h >= 4 {
 				fast[h] = f.kernel512(fam.family512, h, 2, 1, packedA)
+				once[h] = f.kernel512(fam.family512, h, 2, 1, packedOnce)
 				rows[h] = f.kernel512(fam.family512, h, 2, 1, rowsA)
 			}
 			if h <= pairRows {
@@ -958,6 +964,7 @@ func amd64(out string) {
 		}
 		if len(fast) > 0 {
 			tables += table(fam.name+"AVX512fast", "take both operands packed.", fast, fam.mr)
+			tables += table(fam.name+"AVX512once", "do as fast with few loads.", once, fam.mr)
 			tables += table(fam.name+"AVX512rows", "take B packed and A by rows.", rows, fam.mr)
 			tables += table(fam.name+"AVX512pairs", "do as rows with two panels at once.", pairs, pairRows)
 			tables += table(fam.name+"AVX512pairsFew", "do as pairs in products of few strips.", pairsFew, pairRows)
