@@ -38,7 +38,7 @@ type dotArgs struct {
 	a         unsafe.Pointer // int8, k ascending
 	aStride   int            // bytes between rows
 	meta      unsafe.Pointer // of block 0, at the slot of the first row
-	metaGroup int            // bytes between groups of rows (tiles)
+	metaGroup int            // bytes between groups of rows (tiles, several strips)
 	w         unsafe.Pointer // uint8: for each 4 k, 16 lanes of 4 bytes; for fused kernels a packed panel
 	wPanel    int            // bytes between panels; of several packed ones, too
 	scale     unsafe.Pointer // for each block 16 float32, and 16 minimums
@@ -49,7 +49,7 @@ type dotArgs struct {
 	acc       int // 1: start from C
 	mask      uint64
 	table     *[16]byte
-	groups    int            // of rows (tiles)
+	groups    int            // of rows (tiles), or strips of rows (dot, where it takes several)
 	rows      int            // of each group (tiles)
 	panels    int            // (tiles)
 	buf       unsafe.Pointer // tileBuf bytes
@@ -73,7 +73,13 @@ type kernels struct {
 	// dot takes rows (1 to maxRows) of one group of many slots and panels (1 to panels[rows]), whose bytes have been spread.
 	dot    func(p *dotArgs, f *format, rows, panels int)
 	panels [maxRows + 1]int // that dot takes at once for a number of rows
+	rows   int              // that dot takes at most
 	height int              // rows of a group of dot: what a number of its strips cover
+	// strips, where it is not 0, is how many strips of rows dot takes at most, from the first row of a group on: p.groups of them. A call cannot be
+	// interrupted, so that they should be some tens of microseconds.
+	strips int
+	// bf16, where it is not nil, takes the place of these kernels for formats whose scales are bfloat16.
+	bf16 *kernels
 	// fused, where it is not nil, returns the kernel for up to few rows against one panel whose bits are packed.
 	few   int
 	fused func(f *format, rows int) func(*dotArgs)

@@ -17,12 +17,16 @@ import (
 func archKernels() []*kernels {
 	var list []*kernels
 	info := cpuinfo.Get()
-	avx512.alone = info.Features.FetchesAlone
+	avx512.alone, lean.alone = info.Features.FetchesAlone, info.Features.FetchesAlone
 	if info.Features.AMXInt8 && info.Features.AVX512VNNI {
 		list = append(list, &amx)
 	}
 	if info.Features.AVX512VNNI {
-		list = append(list, &avx512)
+		if info.Features.OneWideLoad {
+			list = append(list, &lean, &avx512)
+		} else {
+			list = append(list, &avx512, &lean)
+		}
 	}
 	for _, k := range []*kernels{&avxvnni, &avx2Kernels} {
 		if info.Has(k.isa) {
@@ -58,6 +62,7 @@ var avx512 = kernels{
 	isa:    cpuinfo.AVX512,
 	dot:    dotAVX512,
 	panels: widest,
+	rows:   maxRows,
 	height: 12,
 	few:    fewRows,
 	fused: func(f *format, rows int) func(*dotArgs) {
@@ -94,6 +99,44 @@ func dotAVX512(p *dotArgs, f *format, rows, panels int) {
 	p.w, p.scale, p.c, p.mask = whole.w, whole.scale, whole.c, whole.mask
 }
 
+// lean is avx512 for processors that load about one vector of 64 bytes a cycle: its dot kernels load less for each VPDPBUSD. Measured on Ice Lake
+// (2,048 and 768 columns, 512 rows, operands from the second-level cache): 61 % of the peak with Q4_0 and 56 with Q4_K, where those of avx512 reach
+// 54 to 57 and 46.
+var lean = func() kernels {
+	k := avx512
+	k.name, k.dot, k.panels = "avx512_vnni_lean", dotLean, [maxRows + 1]int{1: leanPanels, 2: leanPanels, 3: leanPanels}
+	k.rows, k.strips, k.bf16 = 3, 64, &avx512
+	return k
+}()
+
+// leanPanels is the number of panels that lean dot kernels take at once.
+const leanPanels = 4
+
+// dotLean runs the kernels for four panels, or those for one.
+func dotLean(p *dotArgs, f *format, rows, panels int) {
+	b, m := 0, 0
+	if f.block == 16 {
+		b = 1
+	}
+	if f.hasMin {
+		m = 1
+	}
+	fns := &avx512Lean[b][m][rows]
+	if panels == leanPanels {
+		fns[1](p)
+		return
+	}
+	whole := *p
+	for v := range panels {
+		p.w = unsafe.Add(whole.w, v*p.wPanel)
+		p.scale = unsafe.Add(whole.scale, v*p.scaleSize)
+		p.c = unsafe.Add(whole.c, v*4*nr)
+		p.mask = whole.mask >> (16 * v)
+		fns[0](p)
+	}
+	p.w, p.scale, p.c, p.mask = whole.w, whole.scale, whole.c, whole.mask
+}
+
 func spreadAVX512(dst, src unsafe.Pointer, f *format, n, per, stride int, less uint8) {
 	kind := int(f.bits)
 	if f.table != nil {
@@ -116,6 +159,7 @@ var avxvnni = kernels{
 	isa:    cpuinfo.AVXVNNI,
 	dot:    dotAVXVNNI,
 	panels: [maxRows + 1]int{0, 1, 1, 1, 1, 1, 1},
+	rows:   maxRows,
 	height: 12,
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {
@@ -133,6 +177,7 @@ var avx2Kernels = kernels{
 	isa:    cpuinfo.AVX2,
 	dot:    dotAVX2,
 	panels: [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
+	rows:   maxRows,
 	height: 12,
 	few:    2,
 	fused: func(f *format, rows int) func(*dotArgs) {

@@ -25,6 +25,7 @@ var neon = kernels{
 	dot:      func(p *dotArgs, f *format, rows, panels int) { tilesNEON(p, &dotWideNEON, f, rows, panels) },
 	signed:   true,
 	panels:   [maxRows + 1]int{0, 4, 4, 4, 4, 4, 4},
+	rows:     maxRows,
 	height:   12,
 	spread:   spreadNEON,
 	halfs:    halfsNEON,

@@ -46,6 +46,34 @@ var avx512Dot = [2][2][maxRows + 1][2]func(*dotArgs){
 	},
 }
 
+// avx512Lean holds the dot kernels with few loads by block (0: 32, 1: 16), minimums, rows, and panels (0: one, 1: the most).
+var avx512Lean = [2][2][4][2]func(*dotArgs){
+	{
+		{
+			1: {leanAVX512b32r1p1, leanAVX512b32r1p4},
+			2: {leanAVX512b32r2p1, leanAVX512b32r2p4},
+			3: {leanAVX512b32r3p1, leanAVX512b32r3p4},
+		},
+		{
+			1: {leanAVX512b32r1p1min, leanAVX512b32r1p4min},
+			2: {leanAVX512b32r2p1min, leanAVX512b32r2p4min},
+			3: {leanAVX512b32r3p1min, leanAVX512b32r3p4min},
+		},
+	},
+	{
+		{
+			1: {leanAVX512b16r1p1, leanAVX512b16r1p4},
+			2: {leanAVX512b16r2p1, leanAVX512b16r2p4},
+			3: {leanAVX512b16r3p1, leanAVX512b16r3p4},
+		},
+		{
+			1: {leanAVX512b16r1p1min, leanAVX512b16r1p4min},
+			2: {leanAVX512b16r2p1min, leanAVX512b16r2p4min},
+			3: {leanAVX512b16r3p1min, leanAVX512b16r3p4min},
+		},
+	},
+}
+
 // avx512Fused holds the kernels that read packed bits, by the form of the panels and rows.
 var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){
 	{u8, false, false, false, false}: {1: fusedQ8_0AVX512r1, 2: fusedQ8_0AVX512r2, 3: fusedQ8_0AVX512r3, 4: fusedQ8_0AVX512r4, 5: fusedQ8_0AVX512r5, 6: fusedQ8_0AVX512r6, 7: fusedQ8_0AVX512r7, 8: fusedQ8_0AVX512r8},
@@ -304,6 +332,126 @@ func dotAVX512b16r6p1min(p *dotArgs)
 //
 //go:noescape
 func dotAVX512b16r6p2min(p *dotArgs)
+
+// leanAVX512b32r1p1 computes strips of 1 rows against 1 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r1p1(p *dotArgs)
+
+// leanAVX512b32r1p4 computes strips of 1 rows against 4 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r1p4(p *dotArgs)
+
+// leanAVX512b32r2p1 computes strips of 2 rows against 1 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r2p1(p *dotArgs)
+
+// leanAVX512b32r2p4 computes strips of 2 rows against 4 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r2p4(p *dotArgs)
+
+// leanAVX512b32r3p1 computes strips of 3 rows against 1 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r3p1(p *dotArgs)
+
+// leanAVX512b32r3p4 computes strips of 3 rows against 4 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r3p4(p *dotArgs)
+
+// leanAVX512b32r1p1min computes strips of 1 rows against 1 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r1p1min(p *dotArgs)
+
+// leanAVX512b32r1p4min computes strips of 1 rows against 4 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r1p4min(p *dotArgs)
+
+// leanAVX512b32r2p1min computes strips of 2 rows against 1 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r2p1min(p *dotArgs)
+
+// leanAVX512b32r2p4min computes strips of 2 rows against 4 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r2p4min(p *dotArgs)
+
+// leanAVX512b32r3p1min computes strips of 3 rows against 1 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r3p1min(p *dotArgs)
+
+// leanAVX512b32r3p4min computes strips of 3 rows against 4 panels over blocks of 32, with few loads.
+//
+//go:noescape
+func leanAVX512b32r3p4min(p *dotArgs)
+
+// leanAVX512b16r1p1 computes strips of 1 rows against 1 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r1p1(p *dotArgs)
+
+// leanAVX512b16r1p4 computes strips of 1 rows against 4 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r1p4(p *dotArgs)
+
+// leanAVX512b16r2p1 computes strips of 2 rows against 1 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r2p1(p *dotArgs)
+
+// leanAVX512b16r2p4 computes strips of 2 rows against 4 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r2p4(p *dotArgs)
+
+// leanAVX512b16r3p1 computes strips of 3 rows against 1 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r3p1(p *dotArgs)
+
+// leanAVX512b16r3p4 computes strips of 3 rows against 4 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r3p4(p *dotArgs)
+
+// leanAVX512b16r1p1min computes strips of 1 rows against 1 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r1p1min(p *dotArgs)
+
+// leanAVX512b16r1p4min computes strips of 1 rows against 4 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r1p4min(p *dotArgs)
+
+// leanAVX512b16r2p1min computes strips of 2 rows against 1 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r2p1min(p *dotArgs)
+
+// leanAVX512b16r2p4min computes strips of 2 rows against 4 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r2p4min(p *dotArgs)
+
+// leanAVX512b16r3p1min computes strips of 3 rows against 1 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r3p1min(p *dotArgs)
+
+// leanAVX512b16r3p4min computes strips of 3 rows against 4 panels over blocks of 16, with few loads.
+//
+//go:noescape
+func leanAVX512b16r3p4min(p *dotArgs)
 
 // fusedQ8_0AVX512r1 computes 1 rows against a panel of Q8_0.
 //

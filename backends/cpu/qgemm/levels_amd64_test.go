@@ -4,6 +4,7 @@ package qgemm
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -22,11 +23,15 @@ func TestPinnedLevels(t *testing.T) {
 	p, err := Pack(tensor.Q5_K, data, rowBytes, n, k, nil)
 	require.NoError(t, err)
 	a, c := activations(rng, m*k), make([]float32, m*n)
+	wide := "avx512_vnni"
+	if cpuinfo.Get().Features.OneWideLoad {
+		wide = "avx512_vnni_lean"
+	}
 	var want []float32
 	for _, level := range []struct {
 		isa  cpuinfo.ISA
 		name string
-	}{{cpuinfo.Portable, "portable"}, {cpuinfo.AVX2, "avx2"}, {cpuinfo.AVXVNNI, "avxvnni"}, {cpuinfo.AVX512, "avx512_vnni"}, {cpuinfo.AMX, "amx_int8"}} {
+	}{{cpuinfo.Portable, "portable"}, {cpuinfo.AVX2, "avx2"}, {cpuinfo.AVXVNNI, "avxvnni"}, {cpuinfo.AVX512, wide}, {cpuinfo.AMX, "amx_int8"}} {
 		info := cpuinfo.Get()
 		if !info.Has(level.isa) || level.isa >= cpuinfo.AVX512 && !info.Features.AVX512VNNI || level.isa == cpuinfo.AMX && !info.Features.AMXInt8 {
 			continue
@@ -42,6 +47,41 @@ func TestPinnedLevels(t *testing.T) {
 			require.Equal(t, want[:rows*n], c[:rows*n], level.name)
 			require.Zero(t, testing.AllocsPerRun(5, func() { _ = p.Mul(context.Background(), r) }), level.name)
 		}
+	}
+}
+
+// Kernels with few loads take strips of rows through several calls, give the bits of plain Go there, too, and touch nothing beyond their columns; where
+// scales are so large that what they add to the sums would overflow, others take their place.
+func TestManyStrips(t *testing.T) {
+	if !cpuinfo.Get().Features.AVX512VNNI {
+		t.Skip("no kernels for strips here")
+	}
+	rng := rand.New(rand.NewPCG(23, 24))
+	const n, k, gap = 75, 768, 5
+	for _, d := range []tensor.DType{tensor.Q8_0, tensor.Q5_1, tensor.Q6_K, tensor.Q2_K, tensor.MXFP4} {
+		data, rowBytes, _ := weights(t, rng, d, n, k)
+		if d == tensor.MXFP4 {
+			for i := 0; i < len(data); i += d.Size() {
+				data[i] = byte(200 + i%40) // of exponents up to 2^111
+			}
+		}
+		p, err := Pack(d, data, rowBytes, n, k, nil)
+		require.NoError(t, err)
+		for _, m := range []int{lean.strips * lean.rows, 2*lean.strips*lean.rows + 19} {
+			a := activations(rng, m*k)
+			want, got := make([]float32, m*(n+gap)), make([]float32, m*(n+gap))
+			for i := range want {
+				want[i] = float32(i%3 - 1)
+				got[i] = want[i]
+			}
+			r := Run{A: a, LDA: k, C: want, LDC: n + gap, M: m, Accumulate: true}
+			p.mulWith(t, &portable, &r)
+			r.C = got
+			p.mulWith(t, &lean, &r)
+			require.True(t, equal(want, got), "%v, %d rows", d, m)
+			require.False(t, math.IsNaN(float64(got[0])) || math.IsInf(float64(got[0]), 0))
+		}
+		require.NoError(t, p.Close())
 	}
 }
 
@@ -76,6 +116,7 @@ func TestFewRowsAheadOrNot(t *testing.T) {
 		t.Skip("no kernels that ask for weights ahead here")
 	}
 	require.Equal(t, cpuinfo.Get().Features.FetchesAlone, avx512.alone)
+	require.Equal(t, avx512.alone, lean.alone)
 	require.EqualValues(t, 152, unsafe.Offsetof(dotArgs{}.ahead)) // argAhead of the assembly
 	rng := rand.New(rand.NewPCG(19, 20))
 	const m, n, k = fewRows, 40, 768

@@ -227,6 +227,9 @@ func (w *work) plan() {
 // quantized rows, of their numbers, and of all workers' scratch.
 func (w *work) cut() (bytes [3]int) {
 	p, r, f := w.p, w.r, w.p.g.f
+	if f.bf16 && w.k.bf16 != nil {
+		w.k = w.k.bf16
+	}
 	w.blocks = p.k / f.block
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
@@ -252,7 +255,10 @@ func (w *work) cut() (bytes [3]int) {
 		w.jobs = (p.panels + w.group - 1) / w.group
 		w.slots, w.height, w.together, w.chunk = manySlots, tileHeight, w.group, w.kn.chunkTiles
 	default:
-		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[strip(r.M)], w.kn.chunkDot
+		w.slots, w.height, w.together, w.chunk = manySlots, w.k.height, w.k.panels[w.k.strip(r.M)], w.kn.chunkDot
+		if w.k.strips > 0 { // all panels of a job are read for every strip, as tiles read them
+			w.chunk = w.kn.chunkTiles
+		}
 	}
 	if w.fused[0] == nil && w.k.wide != nil && w.k.wide(f) {
 		w.size = 2
@@ -436,12 +442,16 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 func (w *work) strips(args *dotArgs, col, panels, k0 int) {
 	r, f := w.r, w.p.g.f
 	for i := 0; i < r.M; {
-		rows := strip(min(r.M-i, w.height-i%w.height))
 		args.a = unsafe.Pointer(&w.q[i*w.stride+k0*w.size])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
+		rows := w.k.strip(min(r.M-i, w.height-i%w.height))
+		args.groups = 1
+		if w.k.strips > 1 && i%w.height == 0 && rows == w.k.rows {
+			args.groups = min((r.M-i)/rows, w.k.strips)
+		}
 		w.k.dot(args, f, rows, panels)
-		i += rows
+		i += args.groups * rows
 	}
 }
 
@@ -514,15 +524,13 @@ func (w *work) inPieces(args *dotArgs, panel unsafe.Pointer, i int, kernel func(
 	args.acc = acc
 }
 
-// strip returns how many of the remaining rows the next strip takes: 6, but near the end two strips of even height instead of a
-// tall and a flat one.
-func strip(left int) int {
-	switch {
-	case left >= 12 || left <= maxRows:
-		return min(left, maxRows)
-	default:
-		return (left + 1) / 2
+// strip returns how many of the remaining rows the next strip takes: as many as kernels do, but near the end two strips of even height instead of
+// a tall and a flat one.
+func (k *kernels) strip(left int) int {
+	if left >= 2*k.rows || left <= k.rows {
+		return min(left, k.rows)
 	}
+	return (left + 1) / 2
 }
 
 // scales widens the scales and minimums of blocks from a group on.

@@ -16,6 +16,7 @@ var portable = kernels{
 	isa:      cpuinfo.Portable,
 	dot:      dotGo,
 	panels:   [maxRows + 1]int{0, 4, 4, 2, 2, 2, 2},
+	rows:     maxRows,
 	height:   12,
 	spread:   spreadGo,
 	halfs:    halfsGo,

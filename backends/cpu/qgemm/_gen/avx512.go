@@ -17,6 +17,7 @@ const (
 // Slots of a group of rows, and the bytes of a block's meta.
 const (
 	fewSlots, manySlots = 8, 16
+	manyHeight          = 12 // rows of a group of dot kernels
 )
 
 func metaStep(slots int) int { return 12 * slots }
@@ -56,6 +57,7 @@ func avx512(dir string) {
 		_ = bi
 	}
 	table.WriteString("}\n")
+	leanAVX512(f, &table)
 	fusedAVX512(f, &table)
 	spreadAVX512(f, &table)
 	scalesAVX512(f)
@@ -258,6 +260,184 @@ func dotAVX512(f *file, name string, block int, min bool, rows, panels int) {
 			f.p("\tADDQ %d(DI), AX", argLdc)
 		}
 	}
+	f.p("\tVZEROUPPER")
+	f.p("\tRET")
+}
+
+// leanRows and leanPanels are the rows of A and the panels that a lean kernel takes at most.
+const leanRows, leanPanels = 3, 4
+
+// leanAVX512 writes the dot kernels for processors that load about one vector of 64 bytes a cycle: see leanKernel.
+func leanAVX512(f *file, table *strings.Builder) {
+	table.WriteString("\n// avx512Lean holds the dot kernels with few loads by block (0: 32, 1: 16), minimums, rows, and panels (0: one, 1: the most).\n")
+	fmt.Fprintf(table, "var avx512Lean = [2][2][%d][2]func(*dotArgs){\n", leanRows+1)
+	for _, block := range []int{32, 16} {
+		table.WriteString("{\n")
+		for _, min := range []bool{false, true} {
+			table.WriteString("{\n")
+			for rows := 1; rows <= leanRows; rows++ {
+				fmt.Fprintf(table, "%d: {", rows)
+				for _, panels := range []int{1, leanPanels} {
+					name := fmt.Sprintf("leanAVX512b%dr%dp%d", block, rows, panels)
+					if min {
+						name += "min"
+					}
+					leanKernel(f, name, block, min, rows, panels)
+					fmt.Fprintf(table, "%s, ", name)
+				}
+				table.WriteString("},\n")
+			}
+			table.WriteString("},\n")
+		}
+		table.WriteString("},\n")
+	}
+	table.WriteString("}\n")
+}
+
+// leanKernel writes a dot kernel that loads less than those of dotAVX512: 3 rows and 4 panels take 7 loads for 12 VPDPBUSD, 6 rows and 2 panels take
+// 8. It is called for a number of strips of rows, one behind the other.
+//
+// The integer sums start from the bits of 1.5 * 2^23, so that they are float32 as they stand, that number too large. A multiply-add by the scale that
+// takes the same multiple of the number away, which is exact, rounds to what a conversion and a multiplication give. (A sum of 0 gives +0 whatever
+// the sign of the scale; an infinite scale gives NaN. Scales in bfloat16 may be so large that the multiple overflows: these kernels are not for them.)
+//
+//	registers as header512 says, and R11, R12: three times CX, DX   R13 strips to go   R10 strips to go in the group of rows
+//	Z0-Z11 integer sums   Z12-Z23 sums of float32   Z24-Z27 weights, scales, minimums   Z28 Z29 of a row   Z30 what is taken away   Z31 the number
+func leanKernel(f *file, name string, block int, min bool, rows, panels int) {
+	f.textFrame(name, "p *dotArgs", 8, 24, fmt.Sprintf("computes strips of %d rows against %d panels over blocks of %d, with few loads.", rows, panels, block))
+	const strips = manyHeight / leanRows // of a group
+	sum := func(r, v int) int { return r*panels + v }
+	acc := func(r, v int) int { return 12 + r*panels + v }
+	w := func(v int) int { return 24 + v }
+	ofRow := [2]int{28, 29}
+	const away, magic = 30, 31
+	m := func(word, r int) string { return fmt.Sprintf("%d(BX)", 4*(word*manySlots+r)) }
+	tile := func(line func(at string, v, z int)) { // walks through C
+		for r := 0; r < rows; r++ {
+			for v := 0; v < panels; v++ {
+				line(fmt.Sprintf("%d(AX)", 64*v), v, acc(r, v))
+			}
+			if r+1 < rows {
+				f.p("\tADDQ %d(DI), AX", argLdc)
+			}
+		}
+	}
+
+	f.p("\tMOVQ p+0(FP), DI")
+	f.p("\tMOVQ %d(DI), R10", argMask)
+	for v := 0; v < panels; v++ {
+		f.p("\tKMOVW R10, K%d", v+1)
+		if v+1 < panels {
+			f.p("\tSHRQ $16, R10")
+		}
+	}
+	f.constant(0x4b400000, magic)
+	for i, arg := range []int{argC, argA, argMeta} {
+		f.p("\tMOVQ %d(DI), AX", arg)
+		f.p("\tMOVQ AX, %d(SP)", 8*i)
+	}
+	if rows > 1 {
+		f.p("\tMOVQ %d(DI), R8", argAStride)
+	}
+	if panels > 1 {
+		f.p("\tMOVQ %d(DI), CX", argWPanel)
+		f.p("\tMOVQ %d(DI), DX", argScaleSize)
+		f.p("\tLEAQ (CX)(CX*2), R11")
+		f.p("\tLEAQ (DX)(DX*2), R12")
+	}
+	f.p("\tMOVQ %d(DI), R13", argGroups)
+	f.p("\tMOVQ $%d, R10", strips)
+	f.p("strip:")
+	f.p("\tCMPQ %d(DI), $0", argAcc)
+	f.p("\tJEQ fresh")
+	f.p("\tMOVQ 0(SP), AX")
+	tile(func(at string, v, z int) { f.p("\tVMOVUPS.Z %s, K%d, Z%d", at, v+1, z) })
+	f.p("\tJMP start")
+	f.p("fresh:")
+	for r := 0; r < rows; r++ {
+		for v := 0; v < panels; v++ {
+			f.p("\tVPXORD Z%d, Z%d, Z%d", acc(r, v), acc(r, v), acc(r, v))
+		}
+	}
+	f.p("start:")
+	f.p("\tMOVQ 8(SP), AX")
+	f.p("\tMOVQ 16(SP), BX")
+	f.p("\tMOVQ %d(DI), SI", argW)
+	f.p("\tMOVQ %d(DI), R14", argScale)
+	f.p("\tMOVQ %d(DI), R15", argBlocks)
+	f.p("block:")
+	for r := 0; r < rows; r++ {
+		f.p("\tVPADDD.BCST %s, Z%d, Z%d", m(1, r), magic, sum(r, 0))
+		for v := 1; v < panels; v++ {
+			f.p("\tVMOVDQA64 Z%d, Z%d", sum(r, 0), sum(r, v))
+		}
+	}
+	turn := 0
+	for g := 0; g < block/4; g++ {
+		for v := 0; v < panels; v++ {
+			f.p("\tVMOVDQU64 %s, Z%d", panel(64*g, "SI", v, "CX", "R11"), w(v))
+		}
+		for r := 0; r < rows; r++ {
+			b := ofRow[turn%2]
+			turn++
+			f.p("\tVPBROADCASTD %s, Z%d", row(4*g, "AX", r, "R8", "", ""), b)
+			for v := 0; v < panels; v++ {
+				f.p("\tVPDPBUSD Z%d, Z%d, Z%d", b, w(v), sum(r, v))
+			}
+		}
+	}
+	for v := 0; v < panels; v++ {
+		f.p("\tVMOVUPS %s, Z%d", panel(0, "R14", v, "DX", "R12"), w(v))
+		f.p("\tVMULPS Z%d, Z%d, Z%d", magic, w(v), away)
+		for r := 0; r < rows; r++ {
+			f.p("\tVFMSUB213PS Z%d, Z%d, Z%d", away, w(v), sum(r, v))
+		}
+		if min {
+			f.p("\tVMOVUPS %s, Z%d", panel(64, "R14", v, "DX", "R12"), w(v))
+		}
+	}
+	for r := 0; r < rows; r++ {
+		f.p("\tVBROADCASTSS %s, Z%d", m(0, r), ofRow[0])
+		for v := 0; v < panels; v++ {
+			f.p("\tVFMADD231PS Z%d, Z%d, Z%d", sum(r, v), ofRow[0], acc(r, v))
+		}
+		if min {
+			f.p("\tVBROADCASTSS %s, Z%d", m(2, r), ofRow[1])
+			for v := 0; v < panels; v++ {
+				f.p("\tVFMADD231PS Z%d, Z%d, Z%d", w(v), ofRow[1], acc(r, v))
+			}
+		}
+	}
+	f.p("\tADDQ $%d, AX", block)
+	f.p("\tADDQ $%d, BX", metaStep(manySlots))
+	f.p("\tADDQ $%d, SI", block*16)
+	step := 64
+	if min {
+		step = 128
+	}
+	f.p("\tADDQ $%d, R14", step)
+	f.p("\tDECQ R15")
+	f.p("\tJNE block")
+	f.p("\tMOVQ 0(SP), AX")
+	tile(func(at string, v, z int) { f.p("\tVMOVUPS Z%d, K%d, %s", z, v+1, at) })
+	f.p("\tDECQ R13")
+	f.p("\tJEQ done")
+	f.p("\tADDQ %d(DI), AX", argLdc)
+	f.p("\tMOVQ AX, 0(SP)")
+	for range rows {
+		f.p("\tMOVQ %d(DI), AX", argAStride)
+		f.p("\tADDQ AX, 8(SP)")
+	}
+	f.p("\tMOVQ $%d, AX", 4*rows)
+	f.p("\tDECQ R10")
+	f.p("\tJNE same")
+	f.p("\tMOVQ $%d, R10", strips)
+	f.p("\tMOVQ %d(DI), AX", argMetaGroup)
+	f.p("\tSUBQ $%d, AX", 4*rows*(strips-1))
+	f.p("same:")
+	f.p("\tADDQ AX, 16(SP)")
+	f.p("\tJMP strip")
+	f.p("done:")
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
 }
