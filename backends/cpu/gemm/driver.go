@@ -50,6 +50,7 @@ type product struct {
 	packRows               bool // strips pack the rows of the panel that follows
 	axpy                   bool // one row against a row-major B
 	pairs                  bool // low strips take panels in pairs
+	pairsInPlace           bool // also those of a B in place
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
 	aPacked, bPacked       unsafe.Pointer
@@ -298,7 +299,55 @@ func (p *product) runWhole(w *Workspace) {
 		p.rowInit = w.at(0)
 		sumRows(p.rowInit, &p.a, 0, p.m)
 	}
-	p.compute(0, 0)
+	if kern := p.kern; p.bl.kc*p.panels*kern.a.lane()*kern.b.nr > p.kn.callBytes {
+		p.compute(0, 0) // in several calls
+		return
+	}
+	p.computeWhole()
+}
+
+// computeWhole is compute for a product that is one block of C, one chunk of k, and reads both operands where they lie. What strips of one height, of which
+// there are two, have in common is decided once: such products are small enough for it to count.
+func (p *product) computeWhole() {
+	kern, args := p.kern, &p.workers[0].args
+	nr, cols := kern.b.nr, p.np
+	args.pairs, args.inPlace, args.once = p.pairs, p.pairsInPlace, cpuinfo.Get().Features.OneWideLoad
+	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
+	args.ahead, args.aheadLine, args.fold, args.rows = 0, 16, 0, nil
+	args.k, args.ldc = p.bl.kc, p.c.RowStride*4
+	if args.acc = 1; !p.acc {
+		args.acc = 0
+	}
+	fold := 0
+	if kern.acc == S32 {
+		fold = -int(p.aZero)
+		if kern.a == aS8 && p.a.typ == U8 {
+			fold += 128
+		}
+	}
+	args.fold = fold
+	p.placeB(args, 0, 0)
+	b, comp := args.b, args.comp
+	var list [3]pass
+	n, height := 0, 0
+	for s := range p.strips {
+		row, h := p.strip(s)
+		args.a, args.ars, args.acs = p.addrA(s, row, h, 0)
+		if h != height {
+			list, n = kern.passes(args, h, p.panels, p.tail)
+			height = h
+		}
+		if kern.b.flip() != 0 {
+			args.rows = p.addrRows(row)
+		}
+		c := p.c.at(row, 0)
+		for i := range list[:n] {
+			list[i].call(args, b, c, comp, nr)
+		}
+		if p.epi != nil {
+			p.finish(nil, row, h, row, args.ldc, 0, cols)
+		}
+	}
 }
 
 // part packs what is to be packed and computes one part; newA says whether these rows of A are seen for the first time, newB
@@ -433,13 +482,15 @@ func (p *product) choosePacking(in *cpuinfo.Info) {
 const pairSteps = 48
 
 // chooseHeight decides how many rows a strip has at most, and whether low strips take panels in pairs. Where few vectors are loaded in a cycle, strips are
-// low enough for that if A has rows and B is packed, unless rows, panels or steps are too few for it to pay.
+// low enough for that if A has rows and B is packed, or so small that it is read in place by many rows, unless rows, panels or steps are too few for it to pay.
 func (p *product) chooseHeight(in *cpuinfo.Info) {
 	p.height = p.kern.mr
 	p.pairs = p.kern.pairs != nil && p.kn.inPairs(in)
-	if p.kern.pairs != nil && p.packedB() && p.pa == nil && p.a.ColStride == 1 && p.m >= p.kn.pairsFrom(in) && p.n > p.kern.b.nr &&
+	p.pairsInPlace = false
+	small := p.kern.pairsAny != nil && !p.packedB() && p.k <= p.kn.bInPlaceBytes/4/p.n
+	if p.kern.pairs != nil && (p.packedB() || small) && p.pa == nil && p.a.ColStride == 1 && p.m >= p.kn.pairsFrom(in) && p.n > p.kern.b.nr &&
 		p.k >= pairSteps*p.kern.a.kr {
-		p.height, p.pairs = len(p.kern.pairs)-1, true
+		p.height, p.pairs, p.pairsInPlace = len(p.kern.pairs)-1, true, small
 	}
 }
 
@@ -555,7 +606,7 @@ func (p *product) compute(worker, job int) {
 	s0, s1, p0, p1 := p.blockOf(job)
 	args := &p.workers[worker].args
 	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
-	args.pairs, args.once = p.pairs, cpuinfo.Get().Features.OneWideLoad
+	args.pairs, args.inPlace, args.once = p.pairs, p.pairsInPlace, cpuinfo.Get().Features.OneWideLoad
 	tail := nr
 	if p1 == p.panels {
 		tail = p.tail
@@ -725,6 +776,25 @@ func (p *product) addrRows(row int) unsafe.Pointer {
 // sweep runs the kernel for one strip over the panels p0 to p1 of a B that needs no widening.
 func (p *product) sweep(args *kargs, h, p0, p1, t0, tail int) {
 	f := p.kern.b
+	p.placeB(args, p0, t0)
+	if p.pb != nil || p.packB || tail == f.nr || p.kern.exactB {
+		p.kern.run(args, h, p1-p0, tail, p.kn.callBytes)
+		return
+	}
+	// A short last panel of a B in place is a copy.
+	whole, c := p1-p0-1, args.c
+	if whole > 0 {
+		p.kern.run(args, h, whole, f.nr, p.kn.callBytes)
+	}
+	args.c = unsafe.Add(c, whole*f.nr*4)
+	args.bks = f.step()
+	args.b = unsafe.Add(p.bPacked, t0*args.bks)
+	p.kern.run(args, h, 1, tail, p.kn.callBytes)
+}
+
+// placeB sets where the panels from p0 on, of a B that needs no widening, start at step t0, the strides, and the column sums.
+func (p *product) placeB(args *kargs, p0, t0 int) {
+	f := p.kern.b
 	k := p.k0 + t0*p.kern.a.kr
 	args.comp = nil
 	switch {
@@ -734,28 +804,14 @@ func (p *product) sweep(args *kargs, h, p0, p1, t0, tail int) {
 		if p.kern.acc == S32 {
 			args.comp = unsafe.Pointer(&p.pb.sums[p.n0+p0*f.nr])
 		}
-		p.kern.run(args, h, p1-p0, tail, p.kn.callBytes)
 	case p.packB:
 		args.bks, args.bps = f.step(), p.panelBytes()
 		args.b = unsafe.Add(p.bPacked, p0*args.bps+t0*p.kern.a.kr/f.kr*args.bks)
 		if p.kern.acc == S32 {
 			args.comp = unsafe.Add(p.sums, p0*f.nr*4)
 		}
-		p.kern.run(args, h, p1-p0, tail, p.kn.callBytes)
 	default:
 		args.b, args.bks, args.bps = p.b.at(k, p.n0+p0*f.nr), p.b.RowStride*4, f.nr*4
-		whole, c := p1-p0, args.c
-		if tail == f.nr || p.kern.exactB {
-			p.kern.run(args, h, whole, tail, p.kn.callBytes)
-			return
-		}
-		if whole--; whole > 0 {
-			p.kern.run(args, h, whole, f.nr, p.kn.callBytes)
-		}
-		args.c = unsafe.Add(c, whole*f.nr*4)
-		args.bks = f.step()
-		args.b = unsafe.Add(p.bPacked, t0*args.bks)
-		p.kern.run(args, h, 1, tail, p.kn.callBytes)
 	}
 }
 

@@ -120,6 +120,7 @@ func TestStripsForPairs(t *testing.T) {
 			p := &product{kern: k, kn: kn, m: m, n: n, k: steps * kr, a: Matrix{ColStride: colStride}, packB: packed}
 			p.chooseHeight(&in)
 			require.Equal(t, p.height < k.mr, p.pairs, k.name)
+			require.Equal(t, p.height < k.mr && !packed, p.pairsInPlace, k.name)
 			return p.height
 		}
 		require.Equal(t, 6, height(29, nr+1, 48, 1, true, new(knobs)), k.name)
@@ -127,7 +128,11 @@ func TestStripsForPairs(t *testing.T) {
 		require.Equal(t, k.mr, height(29, nr, 48, 1, true, new(knobs)), "panels")
 		require.Equal(t, k.mr, height(29, nr+1, 47, 1, true, new(knobs)), "steps")
 		require.Equal(t, k.mr, height(29, nr+1, 48, 2, true, new(knobs)), "columns of A")
-		require.Equal(t, k.mr, height(29, nr+1, 48, 1, false, new(knobs)), "B in place")
+		bytes := 4 * (nr + 1) * 48 * kr
+		require.Equal(t, k.mr, height(29, nr+1, 48, 1, false, &knobs{bInPlaceBytes: bytes - 4}), "B in place")
+		if k.pairsAny != nil {
+			require.Equal(t, 6, height(29, nr+1, 48, 1, false, &knobs{bInPlaceBytes: bytes}), "a small B in place")
+		}
 		require.Equal(t, k.mr, height(29, nr+1, 48, 1, true, &knobs{pairRows: 30}), "threshold")
 		in.Features.OneWideLoad = false
 		require.Equal(t, k.mr, height(1000, 1000, 1000, 1, true, new(knobs)), "other processors")

@@ -74,8 +74,9 @@ type kargs struct {
 	heldC uintptr
 	tileC uintptr // the next tile: it is asked for early, into L2, and again shortly before, since in L1 its lines may push each other out
 
-	pairs bool // low strips take panels in pairs where they can
-	once  bool // elements of a packed A are loaded once, where there are kernels that do
+	pairs   bool // low strips take panels in pairs where they can
+	inPlace bool // so do those of a B in place
+	once    bool // elements of a packed A are loaded once, where there are kernels that do
 }
 
 // The offsets that the assembly uses.
@@ -154,6 +155,7 @@ type kernel struct {
 	// nil, or by height: like rows, for two panels at once, from each of which they fetch a line every four steps from ahead on. Those for few strips
 	// fetch up to a line a step.
 	pairs, pairsFew []func(*kargs)
+	pairsAny        []func(*kargs) // nil, or as pairs for a B in place and A by any strides; they fetch nothing
 
 	exactB bool // no function reads more than tail columns of the last panel of B
 
@@ -219,6 +221,8 @@ func (k *kernel) several(p *kargs, h int) (f func(*kargs), panels int) {
 			return k.pairsFew[h], 2
 		}
 		return k.pairs[h], 2
+	case p.inPlace && h < len(k.pairsAny):
+		return k.pairsAny[h], 2
 	case h < len(k.wide) && k.wide[h] != nil:
 		return k.wide[h], k.wideP[h]
 	}
@@ -250,8 +254,15 @@ func (k *kernel) runInPieces(p *kargs, h, panels, tail, most int) {
 	}
 }
 
-// runAtOnce is run with the widest functions.
-func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
+// pass is a call of one function for a strip: some of its panels.
+type pass struct {
+	run          func(*kargs)
+	first        int // panel
+	panels, tail int // panels of the call, which the function may take several at a time; columns of the last one
+}
+
+// passes returns the calls that take all panels of a strip of h rows with the widest functions, and how many there are. Of p it reads strides and forms.
+func (k *kernel) passes(p *kargs, h, panels, tail int) (list [3]pass, n int) {
 	nr := k.b.nr
 	full := k.full[h]
 	if k.fast != nil && k.fast[h] != nil && p.bks == k.b.step() {
@@ -264,33 +275,48 @@ func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
 			}
 		}
 	}
+	at := 0
 	if wide, w := k.several(p, h); wide != nil {
 		whole := panels
 		if tail < nr {
 			whole--
 		}
 		if g := whole / w; g > 0 {
-			p.panels, p.tail = g, nr
-			wide(p)
-			panels -= g * w
-			if panels == 0 {
-				return
-			}
-			p.advance(w, nr)
+			list[n] = pass{wide, 0, g, nr}
+			at, n = g*w, n+1
 		}
 	}
-	if tail <= nr/2 && k.half != nil {
-		if panels > 1 {
-			p.panels, p.tail = panels-1, nr
-			full(p)
-			p.advance(1, nr)
+	if left := panels - at; left > 0 && tail <= nr/2 && k.half != nil {
+		if left > 1 {
+			list[n] = pass{full, at, left - 1, nr}
+			n++
 		}
-		p.panels, p.tail = 1, tail
-		k.half[h](p)
-		return
+		list[n] = pass{k.half[h], panels - 1, 1, tail}
+		n++
+	} else if left > 0 {
+		list[n] = pass{full, at, left, tail}
+		n++
 	}
-	p.panels, p.tail = panels, tail
-	full(p)
+	return list, n
+}
+
+// runAtOnce is run with the widest functions.
+func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
+	list, n := k.passes(p, h, panels, tail)
+	b, c, comp := p.b, p.c, p.comp
+	for i := range list[:n] {
+		list[i].call(p, b, c, comp, k.b.nr)
+	}
+}
+
+// call runs the function on its panels of a strip whose first panels of B and C, and column sums, lie there.
+func (x *pass) call(p *kargs, b, c, comp unsafe.Pointer, nr int) {
+	p.b, p.c, p.comp = unsafe.Add(b, x.first*p.bps), unsafe.Add(c, x.first*nr*4), nil
+	if comp != nil {
+		p.comp = unsafe.Add(comp, x.first*nr*4)
+	}
+	p.panels, p.tail = x.panels, x.tail
+	x.run(p)
 }
 
 // advance moves to the panel after the n that the last step of a kernel computed; there must be one, so that no pointer leaves

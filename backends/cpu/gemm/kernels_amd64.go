@@ -33,7 +33,7 @@ func archKernels() []*kernel {
 		},
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
-			full: f32AVX512full[:], fast: f32AVX512fast[:], fastOnce: f32AVX512once[:], rows: f32AVX512rows[:], pairs: f32AVX512pairs[:], pairsFew: f32AVX512pairsFew[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
+			full: f32AVX512full[:], fast: f32AVX512fast[:], fastOnce: f32AVX512once[:], rows: f32AVX512rows[:], pairs: f32AVX512pairs[:], pairsFew: f32AVX512pairsFew[:], pairsAny: f32AVX512pairsAny[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
 			axpy: axpy8AVX512, exactB: true,
 		},
 		{

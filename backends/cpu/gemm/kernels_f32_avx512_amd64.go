@@ -112,6 +112,16 @@ var f32AVX512wide = [15]func(*kargs){
 	3: f32AVX512h3x64,
 }
 
+// f32AVX512pairsAny do as pairs with any strides, where all lies in caches.
+var f32AVX512pairsAny = [7]func(*kargs){
+	1: f32AVX512h1x64s,
+	2: f32AVX512h2x64s,
+	3: f32AVX512h3x64s,
+	4: f32AVX512h4x64s,
+	5: f32AVX512h5x64s,
+	6: f32AVX512h6x64s,
+}
+
 // f32AVX512h1x32 multiplies 1 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -136,6 +146,11 @@ func f32AVX512h1x64r(p *kargs)
 //
 //go:noescape
 func f32AVX512h1x64f(p *kargs)
+
+// f32AVX512h1x64s multiplies 1 rows by 64 columns a step, B as f32, A and B by any strides, whole panels.
+//
+//go:noescape
+func f32AVX512h1x64s(p *kargs)
 
 // f32AVX512h2x32 multiplies 2 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -162,6 +177,11 @@ func f32AVX512h2x64r(p *kargs)
 //go:noescape
 func f32AVX512h2x64f(p *kargs)
 
+// f32AVX512h2x64s multiplies 2 rows by 64 columns a step, B as f32, A and B by any strides, whole panels.
+//
+//go:noescape
+func f32AVX512h2x64s(p *kargs)
+
 // f32AVX512h3x32 multiplies 3 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -186,6 +206,11 @@ func f32AVX512h3x64r(p *kargs)
 //
 //go:noescape
 func f32AVX512h3x64f(p *kargs)
+
+// f32AVX512h3x64s multiplies 3 rows by 64 columns a step, B as f32, A and B by any strides, whole panels.
+//
+//go:noescape
+func f32AVX512h3x64s(p *kargs)
 
 // f32AVX512h4x32 multiplies 4 rows by 32 columns a step, B as f32, A and B by any strides.
 //
@@ -222,6 +247,11 @@ func f32AVX512h4x64r(p *kargs)
 //go:noescape
 func f32AVX512h4x64f(p *kargs)
 
+// f32AVX512h4x64s multiplies 4 rows by 64 columns a step, B as f32, A and B by any strides, whole panels.
+//
+//go:noescape
+func f32AVX512h4x64s(p *kargs)
+
 // f32AVX512h5x32 multiplies 5 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -257,6 +287,11 @@ func f32AVX512h5x64r(p *kargs)
 //go:noescape
 func f32AVX512h5x64f(p *kargs)
 
+// f32AVX512h5x64s multiplies 5 rows by 64 columns a step, B as f32, A and B by any strides, whole panels.
+//
+//go:noescape
+func f32AVX512h5x64s(p *kargs)
+
 // f32AVX512h6x32 multiplies 6 rows by 32 columns a step, B as f32, A and B by any strides.
 //
 //go:noescape
@@ -291,6 +326,11 @@ func f32AVX512h6x64r(p *kargs)
 //
 //go:noescape
 func f32AVX512h6x64f(p *kargs)
+
+// f32AVX512h6x64s multiplies 6 rows by 64 columns a step, B as f32, A and B by any strides, whole panels.
+//
+//go:noescape
+func f32AVX512h6x64s(p *kargs)
 
 // f32AVX512h7x32 multiplies 7 rows by 32 columns a step, B as f32, A and B by any strides.
 //

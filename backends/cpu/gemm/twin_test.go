@@ -91,12 +91,12 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 		most = 1
 	}
 	type way struct {
-		pairs, once bool
+		pairs, inPlace, once bool
 		aheadLine   int
 	}
 	ways := []way{{}}
 	if k.pairs != nil {
-		ways = []way{{}, {pairs: true, aheadLine: 16}, {pairs: true, aheadLine: 64}, {once: true}}
+		ways = []way{{}, {pairs: true, aheadLine: 16}, {pairs: true, aheadLine: 64}, {once: true}, {inPlace: true}}
 	}
 	want := call(func(p *kargs) {
 		p.panels, p.tail = panels, tail
@@ -104,7 +104,7 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	})
 	for _, w := range ways {
 		got := call(func(p *kargs) {
-			p.pairs, p.once, p.aheadLine = w.pairs, w.once, w.aheadLine
+			p.pairs, p.inPlace, p.once, p.aheadLine = w.pairs, w.inPlace, w.once, w.aheadLine
 			k.run(p, x.h, panels, tail, most)
 		})
 		for i := range want {

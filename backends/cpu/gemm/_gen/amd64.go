@@ -118,7 +118,8 @@ const (
 	packedA
 	packedOnce // packedA, loading each element once
 	rowsA
-	rowsFew // rowsA for products of few strips, which fetch more of the next chunk of B each
+	anyPairs // any strides of A and B, whole panels of B in pairs, small enough to lie in L1
+	rowsFew  // rowsA for products of few strips, which fetch more of the next chunk of B each
 )
 
 // kernel512 emits one kernel: h rows, nv vectors of 16 columns in each of np panels.
@@ -131,7 +132,7 @@ const (
 // A row kernel takes B packed and A as rows whose steps lie side by side. One for pairs takes two panels at once: six rows by 64 columns need ten loads
 // for 24 multiply-adds, where 14 rows by 32 columns need 16 for 28. It has no index register to spare for broadcasts in the multiply-adds and needs none.
 func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
-	fast, byRows := form != anyStrides, form == rowsA || form == rowsFew
+	fast, byRows := form != anyStrides && form != anyPairs, form == rowsA || form == rowsFew
 	cols := nv * 16
 	name := fmt.Sprintf("%sAVX512h%dx%d", fam.name, h, cols*np)
 	how := "A and B by any strides"
@@ -139,6 +140,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	case packedA:
 		name += "p"
 		how = "A and B packed"
+	case anyPairs:
+		name += "s"
+		how = "A and B by any strides, whole panels"
 	case packedOnce:
 		name += "q"
 		how = "A and B packed, few loads"
@@ -177,7 +181,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if !packed {
 		f.strides(h)
 	}
-	pair := byRows && np > 1
+	pair := (byRows || form == anyPairs) && np > 1
 	if pair { // h <= pairRows: R11 and the following are free
 		f.p("\tMOVQ %d(DI), R11", oBPS)
 	} else if np > 1 { // h <= 3: R10, R11 are free
@@ -265,7 +269,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tCMPQ %d(DI), $0", oAhead)
 		f.p("\tJEQ %s", afterLoad)
 	}
-	if h >= 4 {
+	if h >= 4 && form != anyPairs {
 		for i := 0; i < h; i++ {
 			for v := 0; v < n; v++ {
 				f.p("\tPREFETCHT0 %d(AX)", disp(v))
@@ -336,12 +340,14 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	baddr := func(v int) string {
 		d := (v % nv) * bytesV
 		idx := ""
-		switch v / nv {
-		case 1:
+		switch second := v / nv; {
+		case second == 1 && pair:
+			idx = "(R11*1)"
+		case second == 1:
 			idx = "(R10*1)"
-		case 2:
+		case second == 2:
 			idx = "(R10*2)"
-		case 3:
+		case second == 3:
 			idx = "(R11*1)"
 		}
 		if d == 0 {
@@ -382,6 +388,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tVMOVUPS %s, %s", from, breg[v])
 	}
 	prefetch := func() {
+		if form == anyPairs {
+			return
+		}
 		for v := 0; v < n; v++ {
 			if fam.b == "f16" && v%2 == 1 {
 				continue
@@ -938,7 +947,7 @@ func amd64(out string) {
 	} {
 		f, tables := &file{}, ""
 		full, half, wide, fast, once, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
-		pairs, pairsFew, alone := map[int]string{}, map[int]string{}, map[int]string{}
+		pairs, pairsFew, pairsAny, alone := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
 			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
 			half[h] = f.kernel512(fam.family512, h, 1, 1, anyStrides)
@@ -960,6 +969,9 @@ func amd64(out string) {
 			if h <= pairRows {
 				pairs[h] = f.kernel512(fam.family512, h, 2, 2, rowsA)
 				pairsFew[h] = f.kernel512(fam.family512, h, 2, 2, rowsFew)
+				if fam.b == "f32" {
+					pairsAny[h] = f.kernel512(fam.family512, h, 2, 2, anyPairs)
+				}
 			}
 		}
 		if len(fast) > 0 {
@@ -972,6 +984,9 @@ func amd64(out string) {
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
 		tables += table(fam.name+"AVX512wide", "compute several panels at once.", wide, fam.mr)
+		if len(pairsAny) > 0 {
+			tables += table(fam.name+"AVX512pairsAny", "do as pairs with any strides, where all lies in caches.", pairsAny, pairRows)
+		}
 		if len(alone) > 0 {
 			tables += table(fam.name+"AVX512alone", "do so and leave fetching to the processor.", alone, fam.mr)
 		}
