@@ -58,7 +58,7 @@ type product struct {
 	private                unsafe.Pointer // scratch of worker 0; the others follow
 	privateStep            int
 	widenBytes, stripBytes int  // parts of it, before the scratch for sums
-	front                  int  // bytes at the start of the workspace that hold a widened A
+	front                  int  // bytes at the start of the workspace that hold a widened or signed A
 	packing                bool // the phase: packing or computing
 	aItems, bItems         int
 
@@ -144,6 +144,9 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 		p.a = Matrix{Rows: p.m, Cols: p.k, RowStride: p.k, ColStride: 1, typ: F32}
 	}
 	p.choosePacking(in)
+	if p.flipSmall(in, &l); l.bad {
+		return l
+	}
 	if p.pa == nil && !p.packA && !p.localA && kern.tile == 0 && p.rowsConflict(in) {
 		// As many rows as leave their sets room for lines of B and C; the multiply-adds of fewer rows still fill the pipes.
 		rows := kn.conflictRows
@@ -156,7 +159,7 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 	if p.whole(in) {
 		p.byPanel, l.whole = false, true
 		if kern.b.flip() != 0 && p.pa == nil {
-			l.size = 4 * p.m
+			l.row = l.region(p.m, 4)
 		}
 		return l
 	}
@@ -229,10 +232,28 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 	return l
 }
 
+// flipSmall plans a signed copy of an unsigned A where the product can then be computed whole: copies of single strips would cost such a product more.
+func (p *product) flipSmall(in *cpuinfo.Info, l *regions) {
+	kern := p.kern
+	if p.a.typ != U8 || kern.a != aS8 || kern.tile > 0 || p.pa != nil || p.a.ColStride != 1 || p.k%kern.a.kr != 0 || p.m > in.L2/8/p.k {
+		return
+	}
+	unsigned := p.a
+	p.a = Matrix{Rows: p.m, Cols: p.k, RowStride: p.k, ColStride: 1, typ: S8}
+	if p.choosePacking(in); p.whole(in) {
+		l.region(p.m, p.k)
+		p.front = l.size
+		p.aZero -= 128
+		return
+	}
+	p.a = unsigned
+	p.choosePacking(in)
+}
+
 // run computes the product; shapes are checked, nothing is empty and k is not 0.
 func (p *product) run(w *Workspace) error {
 	in := cpuinfo.Get()
-	half := p.a
+	given := p.a
 	l := p.lay(in)
 	if l.bad {
 		return errTooLarge(p.m, p.n, p.k)
@@ -244,15 +265,13 @@ func (p *product) run(w *Workspace) error {
 	if err := w.reserveFrom(l.size, from, least); err != nil {
 		return err
 	}
-	if l.whole {
-		p.runWhole(w)
-		return nil
-	}
 	if p.front > 0 {
 		p.a.ptr, p.a.len = w.at(0), p.m*p.k
-		for i := range p.m {
-			p.vec.fromHalf(p.a.row(i, 0, p.k), half.at(i, 0), half.typ)
-		}
+		p.fillFront(&given)
+	}
+	if l.whole {
+		p.runWhole(w, l.row)
+		return nil
 	}
 	if l.size > 0 {
 		p.aPacked, p.bPacked, p.private = w.at(l.a), w.at(l.b), w.at(l.worker)
@@ -275,7 +294,7 @@ func (p *product) run(w *Workspace) error {
 // whole says whether the product is one block of one worker and reads both operands where they lie, so that nothing is left to
 // decide: small products, whose fixed costs count.
 func (p *product) whole(in *cpuinfo.Info) bool {
-	if p.copyA || p.packA || p.packB || p.localA || p.localB || p.packTail || p.axpy || p.widen || p.scratch || p.front > 0 {
+	if p.copyA || p.packA || p.packB || p.localA || p.localB || p.packTail || p.axpy || p.widen || p.scratch {
 		return false
 	}
 	steps, width := ceilDiv(p.k, p.kern.a.kr), roundUp(p.n, p.kern.b.nr)
@@ -283,8 +302,24 @@ func (p *product) whole(in *cpuinfo.Info) bool {
 		p.m*width*4 <= in.L2/100*p.kn.cPercent && (p.threads == 1 || (p.m+4)*steps*p.kern.a.kr*width < 2*p.kn.macsPerWorker)
 }
 
-// runWhole computes a product that is one block.
-func (p *product) runWhole(w *Workspace) {
+// fillFront converts the given A to the copy of it that lay planned.
+func (p *product) fillFront(given *Matrix) {
+	switch {
+	case given.typ != U8:
+		for i := range p.m {
+			p.vec.fromHalf(p.a.row(i, 0, p.k), given.at(i, 0), given.typ)
+		}
+	case given.RowStride == p.k:
+		flipBytes(p.a.ptr, given.ptr, p.m*p.k)
+	default:
+		for i := range p.m {
+			flipBytes(p.a.at(i, 0), given.at(i, 0), p.k)
+		}
+	}
+}
+
+// runWhole computes a product that is one block; what its rows start from is summed at an offset of the workspace.
+func (p *product) runWhole(w *Workspace, rows int) {
 	p.m0, p.n0, p.k0, p.mp, p.np, p.kp = 0, 0, 0, p.m, p.n, p.k
 	p.cutRows(p.m)
 	p.panels = ceilDiv(p.n, p.kern.b.nr)
@@ -296,7 +331,7 @@ func (p *product) runWhole(w *Workspace) {
 		p.workers = make([]worker, 1)
 	}
 	if p.kern.b.flip() != 0 && p.pa == nil {
-		p.rowInit = w.at(0)
+		p.rowInit = w.at(rows)
 		sumRows(p.rowInit, &p.a, 0, p.m)
 	}
 	if kern := p.kern; p.bl.kc*p.panels*kern.a.lane()*kern.b.nr > p.kn.callBytes {

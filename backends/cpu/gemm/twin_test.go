@@ -92,7 +92,7 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	}
 	type way struct {
 		pairs, inPlace, once bool
-		aheadLine   int
+		aheadLine            int
 	}
 	ways := []way{{}}
 	if k.pairs != nil {
