@@ -14,7 +14,7 @@
 // the blocking, so results do not depend on them.
 //
 // A call works through a panel in chunks that stay in the first-level cache: bits are spread to bytes there (unpack), then the
-// rows of A meet them in strips of up to 6 rows (dot). For one row this is limited by reading memory, for many by arithmetic, and
+// rows of A meet them in strips of up to 6 rows, or 3 that take more panels where loads are scarce (dot). For one row this is limited by reading memory, for many by arithmetic, and
 // the same two kernels serve both.
 //
 // Where there are tiles (AMX), groups of 16 rows take the place of these strips: a product of tiles for each block, whose integers

@@ -15,16 +15,19 @@ import (
 func BenchmarkKernels(b *testing.B) {
 	peak := gemm.Peak(gemm.S8, 1, nil)
 	for _, impl := range implementations() {
-		for _, rows := range []int{1, 2, 4, 6} {
-			for _, min := range []bool{false, true} {
-				const k = 512
-				f := formats[map[bool]tensor.DType{false: tensor.Q4_0, true: tensor.Q4_1}[min]]
+		for _, rows := range []int{1, 2, 3, 4, 6} {
+			for _, d := range []tensor.DType{tensor.Q4_0, tensor.Q4_1, tensor.Q6_K} {
+				if rows > impl.rows {
+					continue
+				}
+				const k = 256 // four panels of 4 KiB and what belongs to them fit
+				f := formats[d]
 				panels := impl.panels[rows]
-				a, metas := make([]byte, rows*k), make([]byte, k/32*metaStep(manySlots))
-				w, scale, c := make([]byte, panels*k*nr), make([]float32, panels*k/32*2*nr), make([]float32, rows*panels*nr)
+				a, metas := make([]byte, rows*k), make([]byte, k/f.block*metaStep(manySlots))
+				w, scale, c := make([]byte, panels*k*nr), make([]float32, panels*k/f.block*2*nr), make([]float32, rows*panels*nr)
 				p := &dotArgs{a: unsafe.Pointer(&a[0]), aStride: k, meta: unsafe.Pointer(&metas[0]), w: unsafe.Pointer(&w[0]), wPanel: k * nr,
-					scale: unsafe.Pointer(&scale[0]), scaleSize: k / 32 * 8 * nr, c: unsafe.Pointer(&c[0]), ldc: panels * nr * 4, blocks: k / 32, mask: ^uint64(0), buf: unsafe.Pointer(&make([]byte, tileBuf)[0])}
-				b.Run(fmt.Sprintf("dot/%v/rows=%d/min=%v", impl.name, rows, min), func(b *testing.B) {
+					scale: unsafe.Pointer(&scale[0]), scaleSize: k / f.block * 8 * nr, c: unsafe.Pointer(&c[0]), ldc: panels * nr * 4, blocks: k / f.block, groups: 1, mask: ^uint64(0), buf: unsafe.Pointer(&make([]byte, tileBuf)[0])}
+				b.Run(fmt.Sprintf("dot/%v/rows=%d/%v", impl.name, rows, d), func(b *testing.B) {
 					for range b.N {
 						impl.dot(p, f, rows, panels)
 					}
