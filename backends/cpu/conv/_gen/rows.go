@@ -62,13 +62,6 @@ func (f *file) rowKernel(v vectors, k, stride, h int) {
 	w := func(i int) string { return v.reg(i) }
 	x := v.reg(k)
 	acc := func(i int) string { return v.reg(k + 1 + i) }
-	masked := func(addr, dst string) {
-		if v.letter == "Z" {
-			f.p("\tVMOVUPS.Z %s, K1, %s", addr, dst)
-		} else {
-			f.p("\tVMOVUPS %s, %s", addr, dst)
-		}
-	}
 	f.p("\tMOVQ p+0(FP), DI")
 	f.p("\tMOVQ %d(DI), R8", rPX)
 	f.p("\tLEAQ (R8)(R8*2), R10")
@@ -110,27 +103,29 @@ func (f *file) rowKernel(v vectors, k, stride, h int) {
 	f.p("\tMOVQ %d(DI), BX", rW)
 	f.p("\tADDQ DX, BX")
 	f.p("\tMOVQ %d(DI), CX", rRows)
-	f.p("taps:")
-	for i, addr := range []string{"(BX)", "(BX)(R8*1)", "(BX)(R8*2)", "(BX)(R10*1)", "(BX)(R8*4)"}[:k] {
-		masked(addr, w(i))
-	}
-	f.p("\tMOVQ AX, SI")
-	last := stride*(h-1) + k - 1
-	for i := 0; i <= last; i++ {
-		masked("(SI)", x)
-		if i < last {
-			f.p("\tADDQ R8, SI")
+	f.loads(v, rN, func(load func(from, to string), suffix string) {
+		f.p("taps%s:", suffix)
+		for i, addr := range []string{"(BX)", "(BX)(R8*1)", "(BX)(R8*2)", "(BX)(R10*1)", "(BX)(R8*4)"}[:k] {
+			load(addr, w(i))
 		}
-		for t := range k {
-			if o := i - t; o >= 0 && o%stride == 0 && o/stride < h {
-				f.p("\tVFMADD231PS %s, %s, %s", w(t), x, acc(o/stride))
+		f.p("\tMOVQ AX, SI")
+		last := stride*(h-1) + k - 1
+		for i := 0; i <= last; i++ {
+			load("(SI)", x)
+			if i < last {
+				f.p("\tADDQ R8, SI")
+			}
+			for t := range k {
+				if o := i - t; o >= 0 && o%stride == 0 && o/stride < h {
+					f.p("\tVFMADD231PS %s, %s, %s", w(t), x, acc(o/stride))
+				}
 			}
 		}
-	}
-	f.p("\tADDQ %d(DI), AX", rStep)
-	f.p("\tADDQ %d(DI), BX", rWStep)
-	f.p("\tDECQ CX")
-	f.p("\tJNE taps")
+		f.p("\tADDQ %d(DI), AX", rStep)
+		f.p("\tADDQ %d(DI), BX", rWStep)
+		f.p("\tDECQ CX")
+		f.p("\tJNE taps%s", suffix)
+	})
 	f.p("\tMOVQ %d(DI), AX", rInit)
 	f.p("\tVMOVUPS (AX)(DX*1), %s", w(0))
 	var sums []string

@@ -99,15 +99,15 @@ type vectors struct {
 	held        map[string]string
 }
 
-// hold loads constants into the registers from first on. AVX-512 takes them from memory by broadcast.
+// hold loads constants into the registers from first on. AVX-512 takes others from memory by broadcast, which costs a load of a whole vector.
 func (f *file) hold(v *vectors, first int, names ...string) {
-	if v.letter == "Z" {
-		return
+	if v.held == nil {
+		v.held = map[string]string{}
 	}
-	v.held = map[string]string{}
+	move := map[string]string{"Z": "VBROADCASTSS", "Y": "VMOVUPS"}[v.letter]
 	for i, name := range names {
 		v.held[name] = v.reg(first + i)
-		f.p("\tVMOVUPS %s, %s", constantName(name), v.held[name])
+		f.p("\t%s %s, %s", move, constantName(name), v.held[name])
 	}
 }
 
@@ -134,12 +134,36 @@ func (f *file) blocks(v vectors, n int) {
 	}
 }
 
+// loads emits what loads a block of channels, as the last argument of body says how: with AVX-512 once for whole blocks, and once by the mask of the last
+// one, as a load under a mask takes a turn of a port that multiplies. The suffix tells labels apart.
+func (f *file) loads(v vectors, n int, body func(load func(from, to string), suffix string)) {
+	whole := func(from, to string) { f.p("\tVMOVUPS %s, %s", from, to) }
+	if v.letter == "Y" {
+		body(whole, "")
+		return
+	}
+	f.p("\tCMPQ %d(DI), $16", n)
+	f.p("\tJLT some")
+	body(whole, "")
+	f.p("\tJMP loaded")
+	f.p("some:")
+	body(func(from, to string) { f.p("\tVMOVUPS.Z %s, K1, %s", from, to) }, "Some")
+	f.p("loaded:")
+}
+
 func (f *file) blocksEnd(v vectors, n int) {
 	f.p("\tADDQ $%d, DX", v.bytes)
 	f.p("\tSUBQ $%d, %d(DI)", v.bytes/4, n)
 	f.p("\tJGT block")
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
+}
+
+// drop says that registers hold other things than these constants from here on.
+func (v vectors) drop(names ...string) {
+	for _, name := range names {
+		delete(v.held, name)
+	}
 }
 
 // c applies an operation whose first operand is a constant.
@@ -165,7 +189,10 @@ func (f *file) winogradInput(v vectors, t int) {
 	if fetch {
 		f.p("\tMOVQ %d(DI), R9", wAhead)
 	}
-	if t == 6 {
+	switch {
+	case t == 6 && v.letter == "Z":
+		f.hold(&v, 12, "a2plusb2", "b2", "a2", "a2b2", "a", "b")
+	case t == 6:
 		f.hold(&v, 12, "a2plusb2", "b2", "a2", "a2b2")
 	}
 	f.blocks(v, wN)
@@ -174,22 +201,20 @@ func (f *file) winogradInput(v vectors, t int) {
 	}
 	f.p("\tMOVQ %d(DI), SI", wSrc)
 	f.p("\tMOVQ %d(DI), R8", wTmp)
-	for j := range t {
-		for i := range t {
-			f.p("\tMOVQ %d(SI), AX", (i*t+j)*8)
-			if v.letter == "Z" {
-				f.p("\tVMOVUPS.Z (AX)(DX*1), K1, %s", x[i])
-			} else {
-				f.p("\tVMOVUPS (AX)(DX*1), %s", x[i])
+	f.loads(v, wN, func(load func(from, to string), _ string) {
+		for j := range t {
+			for i := range t {
+				f.p("\tMOVQ %d(SI), AX", (i*t+j)*8)
+				load("(AX)(DX*1)", x[i])
+				if fetch && j >= 2 { // pixels that the next tile does not share with this one
+					f.p("\tPREFETCHT0 (AX)(R10*1)")
+				}
 			}
-			if fetch && j >= 2 { // pixels that the next tile does not share with this one
-				f.p("\tPREFETCHT0 (AX)(R10*1)")
+			for i, z := range f.forward(v, t) {
+				f.p("\tVMOVUPS %s, %d(R8)", z, (i*t+j)*v.bytes)
 			}
 		}
-		for i, z := range f.forward(v, t) {
-			f.p("\tVMOVUPS %s, %d(R8)", z, (i*t+j)*v.bytes)
-		}
-	}
+	})
 	f.p("\tMOVQ %d(DI), BX", wDst)
 	f.p("\tADDQ DX, BX")
 	f.p("\tMOVQ %d(DI), CX", wStep)
@@ -250,10 +275,16 @@ func (f *file) winogradOutput(v vectors, t int) {
 		return v.reg(i)
 	}
 	f.p("\tMOVQ p+0(FP), DI")
-	if t == 6 {
+	if t == 6 && !keep {
 		f.hold(&v, 11, "a", "b", "a2", "b2", "a3")
 	}
 	f.blocks(v, vN)
+	if t == 6 && keep { // the registers of the last column, and those of the pixels, are not used yet
+		f.hold(&v, 29, "a2", "b2", "a3")
+		f.hold(&v, 5, "a")
+		f.hold(&v, 11, "b")
+		f.hold(&v, 17, "b3")
+	}
 	f.p("\tMOVQ %d(DI), SI", vSrc)
 	f.p("\tADDQ DX, SI")
 	f.p("\tMOVQ %d(DI), CX", vStep)
@@ -268,6 +299,9 @@ func (f *file) winogradOutput(v vectors, t int) {
 				return v.reg(i*t + j)
 			}
 			return v.reg(5 + i)
+		}
+		if t == 6 && keep && j == t-1 {
+			v.drop("a", "b", "b3")
 		}
 		t0, t1, t2, t3, t4 := temp(0), temp(1), temp(2), temp(3), temp(4)
 		f.p("\tVMOVUPS %s, %s", row[1], t0)
@@ -307,8 +341,15 @@ func (f *file) winogradOutput(v vectors, t int) {
 	if !keep {
 		bias, lo, hi = v.reg(8), v.reg(9), v.reg(10)
 	}
+	if t == 6 && keep {
+		v.drop("a2", "b2", "a3")
+		f.hold(&v, m*t+2, "a", "b", "a2")
+	}
 	f.pixelsBegin(bias, lo, hi)
 	for r := range m {
+		if t == 6 && keep && r == 1 { // the first row is done with its registers
+			f.hold(&v, 0, "b2", "a3", "b3")
+		}
 		x := make([]string, t)
 		for j := range x {
 			x[j] = v.reg(j)
@@ -390,16 +431,21 @@ func (f *file) pixelsOut(v vectors, y []string, spare [4]string, first int, bias
 func (f *file) lineInput(v vectors, t int) {
 	f.text(fmt.Sprintf("lineInput%s%s", v.isa, size(t)), "transform", fmt.Sprintf("transforms a line of %d pixels.", t))
 	f.p("\tMOVQ p+0(FP), DI")
+	switch {
+	case v.letter == "Y":
+	case t == 6:
+		f.hold(&v, 12, "a2plusb2", "b2", "a2", "a2b2", "a", "b")
+	default:
+		f.hold(&v, 15, "sum", "sum1", "sum2", "sum3", "four", "quarter", "half", "two")
+	}
 	f.blocks(v, wN)
 	f.p("\tMOVQ %d(DI), SI", wSrc)
-	for i := range t {
-		f.p("\tMOVQ %d(SI), AX", i*8)
-		if v.letter == "Z" {
-			f.p("\tVMOVUPS.Z (AX)(DX*1), K1, %s", v.reg(i))
-		} else {
-			f.p("\tVMOVUPS (AX)(DX*1), %s", v.reg(i))
+	f.loads(v, wN, func(load func(from, to string), _ string) {
+		for i := range t {
+			f.p("\tMOVQ %d(SI), AX", i*8)
+			load("(AX)(DX*1)", v.reg(i))
 		}
-	}
+	})
 	var z []string
 	if t == 6 {
 		z = f.forward(v, t)
@@ -458,6 +504,21 @@ func (f *file) forward8(v vectors) []string {
 func (f *file) lineOutput(v vectors, t int) {
 	f.text(fmt.Sprintf("lineOutput%s%s", v.isa, size(t)), "inverse", fmt.Sprintf("transforms %d frequencies to a line of 4 pixels.", t))
 	f.p("\tMOVQ p+0(FP), DI")
+	powers := [][]string{{"a", "b"}, {"a2", "b2"}, {"a3", "b3"}}
+	if t == 8 {
+		powers = [][]string{{"half", "", "two"}, {"quarter", "", "four"}, {"eighth", "", "eight"}}
+	}
+	if v.letter == "Z" {
+		at := 13
+		for _, names := range powers {
+			for _, name := range names {
+				if name != "" {
+					f.hold(&v, at, name)
+					at++
+				}
+			}
+		}
+	}
 	f.blocks(v, vN)
 	f.p("\tMOVQ %d(DI), SI", vSrc)
 	f.p("\tADDQ DX, SI")
@@ -477,10 +538,6 @@ func (f *file) lineOutput(v vectors, t int) {
 		f.p("\tVSUBPS %s, %s, %s", r(6), diff[i], diff[i])
 	}
 	y := []string{r(6), r(7), r(8), r(9)}
-	powers := [][]string{{"a", "b"}, {"a2", "b2"}, {"a3", "b3"}}
-	if t == 8 {
-		powers = [][]string{{"half", "", "two"}, {"quarter", "", "four"}, {"eighth", "", "eight"}}
-	}
 	add := func(c, x, dst string) {
 		if c == "" {
 			f.p("\tVADDPS %s, %s, %s", x, dst, dst)
