@@ -49,6 +49,33 @@ func TestOperandsEndAtAGuardPage(t *testing.T) {
 	}
 }
 
+// Rows of B in place that lie as far apart as the steps of a packed panel are no panel: the last one ends where its columns do.
+func TestRowsAPanelApartEndAtAGuardPage(t *testing.T) {
+	r := rand.New(rand.NewPCG(47, 48))
+	for _, isa := range isas() {
+		for _, pitch := range []int{8, 16, 32, 64} {
+			for _, n := range []int{1, pitch/2 - 1, pitch / 2, pitch/2 + 1, pitch - 1, pitch, pitch + 1, 2*pitch - 1} { // wider rows overlap
+				for _, k := range []int{1, 2, 7, 52} {
+					b := guardedFloats(t, floats(r, (k-1)*pitch+n))
+					B := View(b, k, n, pitch, 1)
+					for _, m := range []int{1, 3, 4, 6, 14, 30} {
+						a := guardedFloats(t, floats(r, m*k))
+						want := refFloat(Of(a, m, k), B)
+						p, err := PackA(Of(a, m, k), F32, &Options{ISA: isa})
+						require.NoError(t, err)
+						c := make([]float32, m*n)
+						require.NoError(t, Mul(Of(c, m, n), Of(a, m, k), B, &Options{ISA: isa, Threads: 1}))
+						require.Equal(t, want, c, "%v %d x %d x %d, pitch %d", isa, m, n, k, pitch)
+						c = make([]float32, m*n)
+						require.NoError(t, MulPackedA(Of(c, m, n), p, B, &Options{ISA: isa, Threads: 1}))
+						require.Equal(t, want, c, "%v %d x %d x %d, pitch %d, packed A", isa, m, n, k, pitch)
+					}
+				}
+			}
+		}
+	}
+}
+
 // NaN and infinity come through, and C is not read without Accumulate (rten pull request 81, OpenBLAS issue 2534).
 func TestNaNPropagatesAndOldCIsIgnored(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))

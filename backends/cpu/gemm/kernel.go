@@ -265,7 +265,9 @@ type pass struct {
 func (k *kernel) passes(p *kargs, h, panels, tail int) (list [3]pass, n int) {
 	nr := k.b.nr
 	full := k.full[h]
-	if k.fast != nil && k.fast[h] != nil && p.bks == k.b.step() {
+	// Functions for a packed B read whole panels, of which a B in place may lack the last one though its rows lie a step apart.
+	short := k.exactB && tail < nr && p.bps == nr*4
+	if k.fast != nil && k.fast[h] != nil && p.bks == k.b.step() && !short {
 		switch {
 		case p.acs == 4:
 			full = k.rows[h]
