@@ -474,7 +474,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 func (p *product) choosePacking(in *cpuinfo.Info) {
 	nr := p.kern.b.nr
 	p.packA, p.packB, p.packTail = false, false, false
-	p.localB, p.axpy = false, false
+	p.localB, p.copyA, p.axpy = false, false, false
 	if p.pb == nil {
 		// B in place needs vectors along its rows; a short last panel is copied alone for kernels that read
 		// whole panels.
@@ -534,7 +534,8 @@ func (p *product) packedB() bool { return p.pb != nil || p.packB || p.localB }
 
 // inPairs says whether the current part is computed by kernels for pairs of panels.
 func (p *product) inPairs() bool {
-	return p.pairs && p.packedB() && p.pa == nil && !p.packA && p.a.ColStride == 1 && p.tallest() < len(p.kern.pairs)
+	_, h := p.strip(0) // no other one has more rows
+	return p.pairs && p.packedB() && p.pa == nil && !p.packA && p.a.ColStride == 1 && h < len(p.kern.pairs)
 }
 
 // rowsConflict says whether the rows of a strip compete for the sets of L1, as they do when their distance is a multiple of a

@@ -54,7 +54,7 @@ func aBlockBytes(in *cpuinfo.Info, kn *knobs, mr int) int {
 // chooseOrder decides whether the product goes by panels: it must have enough strips to pay for fetching a panel, enough panels to pay for a
 // block of A, and enough steps for the tiles of C to come from memory meanwhile.
 func (p *product) chooseOrder(in *cpuinfo.Info) {
-	p.byPanel, p.copyA, p.once, p.packRows = false, false, false, false
+	p.byPanel, p.once, p.packRows = false, false, false
 	nr := p.kern.b.nr
 	if p.kern.rowsDown == nil || p.scratch || p.pa == nil && !p.packA && p.a.ColStride != 1 ||
 		ceilDiv(p.m, p.height) < p.kn.panelStrips || p.n < 4*nr || p.k < p.kn.kcMin || p.pb == nil && !p.packB && !p.localB {

@@ -3,6 +3,10 @@ package gemm
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
 // TestWorkspaceBytes compares the size that is foretold with what a new workspace holds after the product.
@@ -70,4 +74,44 @@ func TestWorkspaceBytes(t *testing.T) {
 	if held == 0 {
 		t.Error("no product packed anything")
 	}
+}
+
+// What a product plans does not depend on the one that used its workspace before.
+func TestPlansAreFresh(t *testing.T) {
+	kn := knobTable.Defaults()
+	whole := 0
+	for _, isa := range isas() {
+		for _, ty := range [][3]Type{{F32, F32, F32}, {BF16, BF16, F32}, {F16, F32, F16}, {S8, S8, S32}, {U8, S8, S32}, {U8, S8, F32}} {
+			for _, s := range [][3]int{{1, 70, 40}, {6, 33, 64}, {40, 40, 40}, {40, 40, 41}, {200, 300, 1024}} {
+				m, n, k := s[0], s[1], s[2]
+				blank := func(typ Type, rows, cols int) Matrix { return Raw(typ, nil, rows, cols, cols, 1) }
+				b := blank(ty[1], k, n)
+				f, err := packFormat(ty[1], &Options{ISA: isa})
+				require.NoError(t, err)
+				for _, pb := range []*PackedB{nil, {f: f, k: k, n: n}} {
+					x := call{c: blank(ty[2], m, n), a: blank(ty[0], m, k), b: b, pb: pb}
+					plan := func(p product) (product, regions) {
+						require.NoError(t, p.set(&x, &Options{Threads: 1}, isa, kn, false))
+						l := p.lay(cpuinfo.Get())
+						p.pb = nil
+						return p, l
+					}
+					want, l := plan(product{})
+					got, l2 := plan(product{height: 3, packA: true, packB: true, packTail: true, byPanel: true, copyA: true, once: true, localA: true, localB: true,
+						packRows: true, axpy: true, pairs: true, pairsInPlace: true, widen: true, scratch: true, front: 640, aZero: 7})
+					require.Equal(t, l, l2, "%v %v %v, packed %v", isa, ty, s, pb != nil)
+					require.Equal(t, want.front, got.front)
+					require.Equal(t, want.aZero, got.aZero)
+					require.Equal(t, want.height, got.height)
+					require.Equal(t, [...]bool{want.packA, want.packB, want.packTail, want.byPanel, want.copyA, want.once, want.localA, want.localB, want.packRows, want.axpy,
+						want.pairs, want.pairsInPlace, want.widen, want.scratch}, [...]bool{got.packA, got.packB, got.packTail, got.byPanel, got.copyA, got.once, got.localA,
+						got.localB, got.packRows, got.axpy, got.pairs, got.pairsInPlace, got.widen, got.scratch}, "%v %v %v, packed %v", isa, ty, s, pb != nil)
+					if l.whole {
+						whole++
+					}
+				}
+			}
+		}
+	}
+	require.Positive(t, whole)
 }
