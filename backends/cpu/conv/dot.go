@@ -82,6 +82,9 @@ func PackInt(s Spec, w []int16, isa cpuinfo.ISA) (*Filter, error) {
 			f.k = f.k.small
 		}
 	}
+	direct := s
+	direct.Tile = 0 // also where Winograd's algorithm has no room
+	f.k = f.k.forLoads(&direct)
 	f.packInt(w)
 	return f, nil
 }

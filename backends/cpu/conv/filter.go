@@ -72,7 +72,7 @@ func Pack(s Spec, w []float32, scale []float32, isa cpuinfo.ISA) (*Filter, error
 	if n, ok := mem.Mul(s.C, mg, s.Depth.or(one).Kernel, s.KH, s.KW); !ok || len(w) != n || s.Type == Int8 || s.Type == BF16 && scale != nil {
 		return nil, fmt.Errorf("conv: %d weights for %+v", len(w), s)
 	}
-	f := &Filter{k: kernelsOf(kindF32, isa).forChannels(mg), spec: s}
+	f := &Filter{k: kernelsOf(kindF32, isa).forChannels(mg).forLoads(&s), spec: s}
 	get := func(o, c, tap int) float32 { // c within the group
 		var v float32
 		if s.Transposed {

@@ -132,6 +132,9 @@ type kernels struct {
 	step    int           // 2: filters of words are kept as bytes; 0: a step of a filter has 4 bytes for each channel
 	small   *kernels      // of kindS16: the same with a step of 2, or nil
 	wider   *kernels      // the same with panels of 3/2 nr channels, of fewer pixels; or nil
+	few     []*kernels    // the same with panels of more channels, of fewer pixels, which load less for a multiply-add: see forLoads
+	full    float64       // cycles of a step of a pixel by a panel where one vector is loaded in a cycle
+	part    float64       // likewise by half a panel
 	sr      int           // most pixels of a strip
 	block   int           // strips take whole blocks of so many channels; 1: any number
 	mul     []func(*strip)
@@ -173,6 +176,39 @@ func (k *kernels) forChannels(m int) *kernels {
 		return k.wider
 	}
 	return k
+}
+
+// forLoads returns the kernels that take least time for a convolution on this processor: k, or where few vectors are loaded in a cycle those of k.few, if
+// a panel stays in L1. From L2 panels of more channels come too slowly: each of their steps reads more of the filter in less time.
+func (k *kernels) forLoads(s *Spec) *kernels {
+	in := cpuinfo.Get()
+	if !in.Features.OneWideLoad {
+		return k
+	}
+	steps := ceilDiv(product(s.taps(), s.C/s.Groups), k.kind.group())
+	if s.Tile > 0 { // of a frequency
+		steps = s.winogradSteps()
+	}
+	best, m := k, s.M/s.Groups
+	for _, f := range k.few {
+		if product(steps, f.nr, 4) <= in.L1D*2/3 && f.time(m) < best.time(m) { // the rest is for pixels and results
+			best = f
+		}
+	}
+	return best
+}
+
+// time returns how long a step of a pixel takes by the panels of some output channels, see few.
+func (k *kernels) time(m int) float64 {
+	t := float64(m/k.nr) * k.full
+	switch r := m % k.nr; {
+	case r == 0:
+	case k.half != nil && r <= k.nr/2:
+		t += k.part
+	default:
+		t += k.full
+	}
+	return t
 }
 
 const (

@@ -40,6 +40,29 @@ var tileAVX512x16 = [15]func(*tile){
 	14: tileAVX512h14x16,
 }
 
+// tileAVX512x48 are the kernels of 48 channels, by pixels.
+var tileAVX512x48 = [10]func(*tile){
+	1: tileAVX512h1x48,
+	2: tileAVX512h2x48,
+	3: tileAVX512h3x48,
+	4: tileAVX512h4x48,
+	5: tileAVX512h5x48,
+	6: tileAVX512h6x48,
+	7: tileAVX512h7x48,
+	8: tileAVX512h8x48,
+	9: tileAVX512h9x48,
+}
+
+// tileAVX512x64 are the kernels of 64 channels, by pixels.
+var tileAVX512x64 = [7]func(*tile){
+	1: tileAVX512h1x64,
+	2: tileAVX512h2x64,
+	3: tileAVX512h3x64,
+	4: tileAVX512h4x64,
+	5: tileAVX512h5x64,
+	6: tileAVX512h6x64,
+}
+
 // tileAVX512h1x32 computes 1 pixels by 32 channels.
 //
 //go:noescape
@@ -179,3 +202,78 @@ func tileAVX512h14x32(p *tile)
 //
 //go:noescape
 func tileAVX512h14x16(p *tile)
+
+// tileAVX512h1x48 computes 1 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h1x48(p *tile)
+
+// tileAVX512h2x48 computes 2 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h2x48(p *tile)
+
+// tileAVX512h3x48 computes 3 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h3x48(p *tile)
+
+// tileAVX512h4x48 computes 4 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h4x48(p *tile)
+
+// tileAVX512h5x48 computes 5 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h5x48(p *tile)
+
+// tileAVX512h6x48 computes 6 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h6x48(p *tile)
+
+// tileAVX512h7x48 computes 7 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h7x48(p *tile)
+
+// tileAVX512h8x48 computes 8 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h8x48(p *tile)
+
+// tileAVX512h9x48 computes 9 pixels by 48 channels.
+//
+//go:noescape
+func tileAVX512h9x48(p *tile)
+
+// tileAVX512h1x64 computes 1 pixels by 64 channels.
+//
+//go:noescape
+func tileAVX512h1x64(p *tile)
+
+// tileAVX512h2x64 computes 2 pixels by 64 channels.
+//
+//go:noescape
+func tileAVX512h2x64(p *tile)
+
+// tileAVX512h3x64 computes 3 pixels by 64 channels.
+//
+//go:noescape
+func tileAVX512h3x64(p *tile)
+
+// tileAVX512h4x64 computes 4 pixels by 64 channels.
+//
+//go:noescape
+func tileAVX512h4x64(p *tile)
+
+// tileAVX512h5x64 computes 5 pixels by 64 channels.
+//
+//go:noescape
+func tileAVX512h5x64(p *tile)
+
+// tileAVX512h6x64 computes 6 pixels by 64 channels.
+//
+//go:noescape
+func tileAVX512h6x64(p *tile)

@@ -40,6 +40,29 @@ var tileU8AVX512x16 = [15]func(*tile){
 	14: tileU8AVX512h14x16,
 }
 
+// tileU8AVX512x48 are the kernels of 48 channels, by pixels.
+var tileU8AVX512x48 = [10]func(*tile){
+	1: tileU8AVX512h1x48,
+	2: tileU8AVX512h2x48,
+	3: tileU8AVX512h3x48,
+	4: tileU8AVX512h4x48,
+	5: tileU8AVX512h5x48,
+	6: tileU8AVX512h6x48,
+	7: tileU8AVX512h7x48,
+	8: tileU8AVX512h8x48,
+	9: tileU8AVX512h9x48,
+}
+
+// tileU8AVX512x64 are the kernels of 64 channels, by pixels.
+var tileU8AVX512x64 = [7]func(*tile){
+	1: tileU8AVX512h1x64,
+	2: tileU8AVX512h2x64,
+	3: tileU8AVX512h3x64,
+	4: tileU8AVX512h4x64,
+	5: tileU8AVX512h5x64,
+	6: tileU8AVX512h6x64,
+}
+
 // tileU8AVX512h1x32 computes 1 pixels by 32 channels.
 //
 //go:noescape
@@ -179,3 +202,78 @@ func tileU8AVX512h14x32(p *tile)
 //
 //go:noescape
 func tileU8AVX512h14x16(p *tile)
+
+// tileU8AVX512h1x48 computes 1 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h1x48(p *tile)
+
+// tileU8AVX512h2x48 computes 2 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h2x48(p *tile)
+
+// tileU8AVX512h3x48 computes 3 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h3x48(p *tile)
+
+// tileU8AVX512h4x48 computes 4 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h4x48(p *tile)
+
+// tileU8AVX512h5x48 computes 5 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h5x48(p *tile)
+
+// tileU8AVX512h6x48 computes 6 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h6x48(p *tile)
+
+// tileU8AVX512h7x48 computes 7 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h7x48(p *tile)
+
+// tileU8AVX512h8x48 computes 8 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h8x48(p *tile)
+
+// tileU8AVX512h9x48 computes 9 pixels by 48 channels.
+//
+//go:noescape
+func tileU8AVX512h9x48(p *tile)
+
+// tileU8AVX512h1x64 computes 1 pixels by 64 channels.
+//
+//go:noescape
+func tileU8AVX512h1x64(p *tile)
+
+// tileU8AVX512h2x64 computes 2 pixels by 64 channels.
+//
+//go:noescape
+func tileU8AVX512h2x64(p *tile)
+
+// tileU8AVX512h3x64 computes 3 pixels by 64 channels.
+//
+//go:noescape
+func tileU8AVX512h3x64(p *tile)
+
+// tileU8AVX512h4x64 computes 4 pixels by 64 channels.
+//
+//go:noescape
+func tileU8AVX512h4x64(p *tile)
+
+// tileU8AVX512h5x64 computes 5 pixels by 64 channels.
+//
+//go:noescape
+func tileU8AVX512h5x64(p *tile)
+
+// tileU8AVX512h6x64 computes 6 pixels by 64 channels.
+//
+//go:noescape
+func tileU8AVX512h6x64(p *tile)

@@ -12,12 +12,16 @@ func avx512(dir string) {
 		f.tile512(floats, h, 2)
 		f.tile512(floats, h, 1)
 	}
+	f.widerTiles512(floats)
 	f.write(dir, "tile_avx512_amd64", tileHeader, tables512(floats))
 	for _, k := range []element{pairs, bytes8, words16, words16VNNI} {
 		f := &file{}
 		for h := 1; h <= 14; h++ {
 			f.tile512(k, h, 2)
 			f.tile512(k, h, 1)
+		}
+		if k.wider {
+			f.widerTiles512(k)
 		}
 		f.write(dir, k.file+"_avx512_amd64", tileHeader+dotHeader, tables512(k))
 	}
@@ -37,22 +41,30 @@ type element struct {
 	tile    string // name of the kernels
 	file    string
 	integer bool
+	wider   bool // there are tiles of more vectors, too
 }
 
 var (
-	floats      = element{"tile", "tile", false}               // a float32
-	pairs       = element{"tileBF16", "tile_bf16", false}      // two bfloat16
-	bytes8      = element{"tileU8", "tile_u8", true}           // four unsigned bytes, by signed ones
-	words16     = element{"tileS16", "tile_s16", true}         // two int16
-	words16VNNI = element{"tileS16VNNI", "tile_s16vnni", true} // the same in one instruction
-	words8      = element{"tileS16S8", "tile_s16s8", true}     // two int16, by signed bytes
+	floats      = element{"tile", "tile", false, true}                // a float32
+	pairs       = element{"tileBF16", "tile_bf16", false, false}      // two bfloat16
+	bytes8      = element{"tileU8", "tile_u8", true, true}            // four unsigned bytes, by signed ones
+	words16     = element{"tileS16", "tile_s16", true, false}         // two int16
+	words16VNNI = element{"tileS16VNNI", "tile_s16vnni", true, false} // the same in one instruction
+	words8      = element{"tileS16S8", "tile_s16s8", true, false}     // two int16, by signed bytes
 )
 
 func tables512(k element) string {
 	s := ""
-	for _, channels := range []int{32, 16} {
+	one := func(channels, n int) {
 		s += table(fmt.Sprintf("%sAVX512x%d", k.tile, channels), "tile", fmt.Sprintf("are the kernels of %d channels, by pixels.", channels),
-			func(h int) string { return fmt.Sprintf("%sAVX512h%dx%d", k.tile, h, channels) }, 14)
+			func(h int) string { return fmt.Sprintf("%sAVX512h%dx%d", k.tile, h, channels) }, n)
+	}
+	one(32, 14)
+	one(16, 14)
+	if k.wider {
+		for _, w := range widerTiles512 {
+			one(16*w.nv, w.h)
+		}
 	}
 	return s
 }
@@ -75,6 +87,17 @@ func (f *file) mulAdd(k element, b, a, acc, t string) {
 	case words16:
 		f.p("\tVPMADDWD %s, %s, %s", b, a, t)
 		f.p("\tVPADDD %s, %s, %s", t, acc, acc)
+	}
+}
+
+// widerTiles512 are tiles of more vectors of channels, and fewer pixels: less is loaded for a multiply-add.
+var widerTiles512 = []struct{ nv, h int }{{3, 9}, {4, 6}}
+
+func (f *file) widerTiles512(k element) {
+	for _, w := range widerTiles512 {
+		for h := 1; h <= w.h; h++ {
+			f.tile512(k, h, w.nv)
+		}
 	}
 }
 
@@ -261,8 +284,14 @@ func (f *file) bytes512(h, nv int, acc func(i, v int) string, t [4]string) {
 			f.p("\tVPADDD %s, %s, %s", t[3], r, r)
 			f.p("\tVPMOVDB %s, %s", r, x(r))
 		}
-		if nv == 2 {
+		if nv >= 2 {
 			f.p("\tVINSERTI32X4 $1, %s, %s, %s", x(acc(i, 1)), y(acc(i, 0)), y(acc(i, 0)))
+		}
+		if nv == 4 {
+			f.p("\tVINSERTI32X4 $1, %s, %s, %s", x(acc(i, 3)), y(acc(i, 2)), y(acc(i, 2)))
+		}
+		if nv >= 3 {
+			f.p("\tVINSERTI64X4 $1, %s, %s, %s", y(acc(i, 2)), acc(i, 0), acc(i, 0))
 		}
 	}
 	f.p("\tMOVQ %d(DI), AX", oC)
@@ -272,9 +301,12 @@ func (f *file) bytes512(h, nv int, acc func(i, v int) string, t [4]string) {
 	f.p("\tJNE some")
 	store := func(move, mask string) {
 		for i := range h {
-			r := x(acc(i, 0))
-			if nv == 2 {
-				r = y(acc(i, 0))
+			r := acc(i, 0)
+			switch nv {
+			case 1:
+				r = x(r)
+			case 2:
+				r = y(r)
 			}
 			f.p("\t%s %s, %s(AX)", move, r, mask)
 			if i+1 < h {
@@ -283,12 +315,18 @@ func (f *file) bytes512(h, nv int, acc func(i, v int) string, t [4]string) {
 		}
 		f.p("\tJMP stored")
 	}
-	store("VMOVDQU32", "")
+	if nv == 3 { // by a mask of the 12 words of 32 bits
+		f.p("\tMOVQ $0xfff, BX")
+		f.p("\tKMOVW BX, K5")
+		store("VMOVDQU32", "K5, ")
+	} else {
+		store("VMOVDQU32", "")
+	}
 	f.p("some:")
 	f.p("\tMOVQ $-1, BX")
 	f.p("\tBZHIQ DX, BX, BX")
-	f.p("\tKMOVD BX, K3")
-	store("VMOVDQU8", "K3, ")
+	f.p("\tKMOVQ BX, K5")
+	store("VMOVDQU8", "K5, ")
 }
 
 // sums ends the sums: integers take what their channel adds, and leave if they are wanted as they are, else they become floats and take the
@@ -468,8 +506,8 @@ func (f *file) activate(letter string, regs []string, t [4]string, p, q, mode, s
 		f.p("\tVMINPS ·ones%s(SB), %s, %s", w, t[2], t[2])
 		// A factor of zero gives zero also for an infinite x; a factor of NaN has become 1, and x is NaN itself.
 		if letter == "Z" {
-			f.p("\tVCMPPS $4, %s, %s, K3", t[3], t[2])
-			f.p("\tVMULPS.Z %s, %s, K3, %s", t[2], r, r)
+			f.p("\tVCMPPS $4, %s, %s, K5", t[3], t[2])
+			f.p("\tVMULPS.Z %s, %s, K5, %s", t[2], r, r)
 		} else {
 			f.p("\tVMULPS %s, %s, %s", t[2], r, r)
 			f.p("\tVCMPPS $4, %s, %s, %s", t[3], t[2], t[2])
