@@ -238,7 +238,8 @@ func (p *Plan) patchwise(ph *phase, w *work) bool {
 }
 
 // collide reports whether the pixels of a tile lie so far apart that L1 holds less than a line of each: it then reads them from L2 at every step. Copied with
-// other distances they stay. So it is on Zen 4: what it is worth with more loads in a cycle was not measured.
+// other distances they stay. So it is on Zen 4. On an Ice Lake server, whose L1 has 12 ways, the copy takes as long as it saves
+// (0.98 to 1.07 of the time); others were not measured.
 func (p *Plan) collide(ph *phase, w *work) bool {
 	const channels = 96 // of output: what is copied for fewer is not worth it
 	s, in := &p.s, cpuinfo.Get()
