@@ -180,8 +180,11 @@ func (p *product) lay(in *cpuinfo.Info) (l regions) {
 
 	l.mS, l.nS, l.kS = mS, nS, kS
 	if p.packA {
+		// Lower strips may take more room for their padding, and the last part may have them.
+		p.cutRows((p.m-1)%mS + 1)
+		rows := p.packedRow(p.strips)
 		p.cutRows(mS)
-		l.a = l.region(p.packedRow(p.strips), kern.packedSteps(ceilDiv(kS, kr)), 4)
+		l.a = l.region(max(rows, p.packedRow(p.strips)), kern.packedSteps(ceilDiv(kS, kr)), 4)
 	}
 	if kern.acc == S32 && p.pa == nil {
 		l.row = l.region(mS, 4)

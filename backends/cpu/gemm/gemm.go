@@ -222,7 +222,7 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 
 // WorkspaceBytes returns how many bytes a new workspace holds after the product C = A B of matrices of these shapes, strides and types, of which no
 // element is read: [Raw] of no bytes describes one. With pb, B is packed and the matrix b is not looked at. Where the
-// epilogue adds After, C is taken to share its memory, which needs the most.
+// epilogue adds After, that is a bound, whether or not C shares its memory.
 func WorkspaceBytes(c, a, b Matrix, pb *PackedB, o *Options) (int, error) {
 	isa, err := o.isa()
 	if err != nil {
@@ -243,19 +243,30 @@ func WorkspaceBytes(c, a, b Matrix, pb *PackedB, o *Options) (int, error) {
 	if c.Rows == 0 || c.Cols == 0 || a.Cols == 0 {
 		return 0, nil
 	}
+	after := opt.Epilogue != nil && opt.Epilogue.After.typ != 0
+	if after {
+		e := *opt.Epilogue
+		e.After = Matrix{} // where it lies does not count
+		opt.Epilogue = &e
+	}
 	var p product
-	if err := p.set(&x, &opt, isa, kn, opt.Accumulate); err != nil {
-		return 0, err
+	size := 0
+	for _, shared := range [...]bool{false, after} {
+		y := x
+		if err := p.set(&y, &opt, isa, kn, opt.Accumulate); err != nil {
+			return 0, err
+		}
+		p.scratch = p.scratch || shared
+		l := p.lay(cpuinfo.Get())
+		if l.bad {
+			return 0, errTooLarge(p.m, p.n, p.k)
+		}
+		size = max(size, l.size)
 	}
-	p.scratch = p.scratch || p.epi != nil && p.epi.After.typ != 0
-	l := p.lay(cpuinfo.Get())
-	if l.bad {
-		return 0, errTooLarge(p.m, p.n, p.k)
-	}
-	if l.size == 0 {
+	if size == 0 {
 		return 0, nil
 	}
-	return reserved(l.size), nil
+	return reserved(size), nil
 }
 
 // check returns an error for anything that the caller got wrong, before C is touched.

@@ -115,3 +115,66 @@ func TestPlansAreFresh(t *testing.T) {
 	}
 	require.Positive(t, whole)
 }
+
+// Where an epilogue adds After, which may be C itself, the larger of both is foretold.
+func TestWorkspaceBytesWithAfter(t *testing.T) {
+	for _, isa := range isas() {
+		for _, a := range []Type{F32, BF16} {
+			for _, s := range [][3]int{{3, 40, 30}, {65, 103, 412}, {100, 200, 300}} {
+				m, n, k := s[0], s[1], s[2]
+				if isa == cpuinfo.Portable {
+					m, n, k = ceilDiv(m, 4), ceilDiv(n, 4), ceilDiv(k, 4)
+				}
+				blank := func(typ Type, rows, cols int) Matrix {
+					return Raw(typ, make([]byte, rows*cols*typ.Size()), rows, cols, cols, 1)
+				}
+				c, x, b, other := blank(F32, m, n), blank(a, m, k), blank(F32, k, n), blank(F32, m, n)
+				held := 0
+				var foretold [2]int
+				for i, after := range []Matrix{c, other} {
+					o := &Options{ISA: isa, Threads: 2, Epilogue: &Epilogue{After: after}, Workspace: new(Workspace)}
+					var err error
+					foretold[i], err = WorkspaceBytes(c, x, b, nil, o)
+					require.NoError(t, err)
+					require.NoError(t, Mul(c, x, b, o))
+					held = max(held, o.Workspace.Cap())
+					require.NoError(t, o.Workspace.Close())
+				}
+				require.Equal(t, [2]int{held, held}, foretold, "%v %v %v", isa, a, s)
+			}
+		}
+	}
+}
+
+// Each part of an A that is packed in parts fits into the memory for it: one of a few rows less may have lower strips, which take more padding.
+func TestPartsOfPackedAFit(t *testing.T) {
+	kn, err := NewKnobs(map[string]int{"pack-limit": 1 << 16})
+	require.NoError(t, err)
+	parts := 0
+	for _, k := range usable() {
+		typ := map[Type]Type{F32: BF16, BF16: BF16, S8: S8, s16: S8}[k.a.elem]
+		for m := 1; m <= 500; m++ {
+			for _, depth := range []int{100, 600, 1500} {
+				p := product{kern: k, bf: k.b, kn: kn.v, threads: 1, m: m, n: k.b.nr, k: depth, pb: &PackedB{f: k.b, n: k.b.nr, k: depth},
+					a: Raw(typ, nil, m, depth, 1, m)}
+				l := p.lay(cpuinfo.Get())
+				if !p.packA {
+					continue
+				}
+				end := l.size
+				for _, at := range []int{l.b, l.sum, l.row, l.worker} {
+					if at > l.a {
+						end = min(end, at)
+					}
+				}
+				for m0 := 0; m0 < m; m0 += l.mS {
+					p.cutRows(min(l.mS, m-m0))
+					need := p.packedRow(p.strips) * k.packedSteps(ceilDiv(l.kS, k.a.kr)) * 4
+					require.LessOrEqual(t, need, end-l.a, "%s: %d rows of %d from row %d on, %d a part", k.name, m, depth, m0, l.mS)
+					parts++
+				}
+			}
+		}
+	}
+	require.Positive(t, parts)
+}
