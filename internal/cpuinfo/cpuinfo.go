@@ -54,7 +54,7 @@ type Features struct {
 	AVX512VBMI             bool // byte permutations across a vector
 	VPDPFast               bool // VDPBF16PS runs at the rate of an f32 multiply-add, so that it doubles the product's ceiling
 	Zen4                   bool // AMD's first cores with AVX-512, for rules that were measured there only
-	OneWideLoad            bool // about one load of 512 bits a cycle, where the multiply-adds take two vectors or the loads are split
+	OneWideLoad            bool // about one load of 512 bits a cycle for two multiply-adds: servers of Intel's Ice Lake
 	FetchesAlone           bool // rows that are read once come faster if kernels leave fetching them to the processor
 	AMXInt8, AMXBF16       bool // products of tiles
 	DotProd, I8MM, BF16    bool // arm64: SDOT and UDOT, SMMLA and USDOT, BFDOT and BFMMLA

@@ -22,8 +22,8 @@ type blocking struct {
 // maxChunk bounds the steps of a chunk that block returns.
 func maxChunk(kn *knobs) int { return 5 * kn.kcMax }
 
-// block decides the blocking of m strips of at most h rows, steps of k and panels of B, of which kernels take so many together, for the number of workers. copiesA and copiesB say that
-// chunks are copied into memory, of A for maxChunk steps, of B for the share of L2 that it has.
+// block decides the blocking of m strips of at most h rows, steps of k and panels of B, of which kernels take so many together, for the number of
+// workers. copiesA and copiesB say that chunks are copied into memory, of A for maxChunk steps, of B for the share of L2 that it has.
 func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, workers, together int, copiesA, copiesB bool) blocking {
 	nr := k.b.nr
 	lane := k.a.lane()
@@ -60,12 +60,8 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		nc, unit = 2*max(in.L2/100*(kn.bPercent+kn.cPercent)/(kc*panelStep), 1), 2
 	}
 	nc = min(nc, max(kn.callBytes/(kc*panelStep), 1), most, panels)
-	switch {
-	case k.a == aInner || nc == panels:
-	case nc < unit:
-		unit = 1
-	default:
-		nc = nc / unit * unit
+	if k.a != aInner {
+		nc, unit = wholeUnits(nc, panels, unit)
 	}
 	if workers > 1 {
 		mc, nc := share(strips, panels, strips, nc, most, workers, kn.jobsPerWorker)
@@ -76,6 +72,17 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 	mc := min(max(most/nc, 1), strips)
 	mc = ceilDiv(strips, ceilDiv(strips, mc))
 	return blocking{kc: kc, mc: mc, nc: nc, unit: unit}
+}
+
+// wholeUnits returns at most nc panels in whole units, unless they are all panels, and the unit: 1 where a block has no room for one.
+func wholeUnits(nc, panels, unit int) (n, u int) {
+	switch {
+	case nc == panels:
+		return nc, unit
+	case nc < unit:
+		return nc, 1
+	}
+	return nc / unit * unit, unit
 }
 
 // evenChunk divides steps into equal chunks of about kc steps, or takes them all where few would be left over.

@@ -349,21 +349,12 @@ func (p *product) runWhole(w *Workspace, rows int) {
 func (p *product) computeWhole() {
 	kern, args := p.kern, &p.workers[0].args
 	nr, cols := kern.b.nr, p.np
-	args.pairs, args.inPlace, args.once = p.pairs, p.pairsInPlace, cpuinfo.Get().Features.OneWideLoad
-	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
-	args.ahead, args.aheadLine, args.fold, args.rows = 0, 16, 0, nil
+	p.prepare(args)
+	args.ahead, args.aheadLine, args.fold, args.rows = 0, 16, p.fold(), nil
 	args.k, args.ldc = p.bl.kc, p.c.RowStride*4
 	if args.acc = 1; !p.acc {
 		args.acc = 0
 	}
-	fold := 0
-	if kern.acc == S32 {
-		fold = -int(p.aZero)
-		if kern.a == aS8 && p.a.typ == U8 {
-			fold += 128
-		}
-	}
-	args.fold = fold
 	p.placeB(args, 0, 0)
 	b, comp := args.b, args.comp
 	var list [3]pass
@@ -415,9 +406,7 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 		blocks := ceilDiv(p.mp, max(in.L2/2/(8*nr*4), 1))
 		p.bl.mc = ceilDiv(p.strips, blocks)
 		p.bl.nc = min(p.bl.nc, max(in.L2/2/(p.bl.mc*(p.low+p.unit)*nr*4), 1), max(ceilDiv(p.panels*blocks, workers), 1), chunkSumBytes/4/nr)
-		if p.bl.unit = 1; p.bl.nc >= together && p.bl.nc < p.panels {
-			p.bl.unit, p.bl.nc = together, p.bl.nc/together*together
-		}
+		p.bl.nc, p.bl.unit = wholeUnits(p.bl.nc, p.panels, together)
 		p.bl.nc = min(roundUp(ceilDiv(p.panels, ceilDiv(p.panels, p.bl.nc)), p.bl.unit), p.panels)
 	}
 	if kc := p.kn.rowsInPlace(in); p.pb == nil && !p.packB && !p.localB && p.kp > kc && p.kp*p.np*4 > in.L2 {
@@ -638,14 +627,30 @@ func (p *product) blockOf(job int) (s0, s1, p0, p1 int) {
 		p.bl.panelsOf(p.panels, p.gn, job%p.gn), p.bl.panelsOf(p.panels, p.gn, job%p.gn+1)
 }
 
+// prepare sets what all calls of kernels for strips have in common.
+func (p *product) prepare(args *kargs) {
+	args.aStep, args.cStep, args.nextAStep = 0, p.kern.b.nr*4, 128
+	args.pairs, args.inPlace, args.once = p.pairs, p.pairsInPlace, cpuinfo.Get().Features.OneWideLoad
+}
+
+// fold returns what each column sum of B is multiplied by before it joins the sums, which takes back the zero of A, and that u8 is stored 128 lower.
+func (p *product) fold() int {
+	switch {
+	case p.kern.acc != S32:
+		return 0
+	case p.kern.a == aS8 && p.a.typ == U8:
+		return 128 - int(p.aZero)
+	}
+	return -int(p.aZero)
+}
+
 // compute does one block of C for all of k in the part.
 func (p *product) compute(worker, job int) {
 	kern := p.kern
 	nr, kr := kern.b.nr, kern.a.kr
 	s0, s1, p0, p1 := p.blockOf(job)
 	args := &p.workers[worker].args
-	args.aStep, args.cStep, args.nextAStep = 0, nr*4, 128
-	args.pairs, args.inPlace, args.once = p.pairs, p.pairsInPlace, cpuinfo.Get().Features.OneWideLoad
+	p.prepare(args)
 	tail := nr
 	if p1 == p.panels {
 		tail = p.tail
@@ -681,10 +686,7 @@ func (p *product) compute(worker, job int) {
 			if kern.acc == S32 {
 				// Column sums are those of a chunk when it is packed here, else those of the part.
 				if t0 == 0 || p.localB {
-					args.fold = -int(p.aZero)
-					if kern.a == aS8 && p.a.typ == U8 {
-						args.fold += 128
-					}
+					args.fold = p.fold()
 				}
 				if t0 == 0 && kern.b.flip() != 0 {
 					args.rows = p.addrRows(row)

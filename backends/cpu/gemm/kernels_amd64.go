@@ -54,7 +54,7 @@ func archKernels() []*kernel {
 		},
 		{
 			name: "bf16_bf16_14x32k2__avx512bf16", isa: cpuinfo.AVX512, need: bf16, a: aBF16, b: format{BF16, 32, 2}, acc: F32,
-			mr: 14, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], fastOnce: dotBF16AVX512once[:], rows: dotBF16AVX512rows[:], pairs: dotBF16AVX512pairs[:], pairsFew: dotBF16AVX512pairsFew[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
+			mr: 14, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], rows: dotBF16AVX512rows[:], pairs: dotBF16AVX512pairs[:], pairsFew: dotBF16AVX512pairsFew[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
 		},
 		{
 			name: "s8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aS8, b: format{S8, 32, 4}, acc: S32, mr: 14,

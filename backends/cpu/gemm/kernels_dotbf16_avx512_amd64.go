@@ -19,21 +19,6 @@ var dotBF16AVX512fast = [15]func(*kargs){
 	14: dotBF16AVX512h14x32p,
 }
 
-// dotBF16AVX512once do as fast with few loads.
-var dotBF16AVX512once = [15]func(*kargs){
-	4:  dotBF16AVX512h4x32q,
-	5:  dotBF16AVX512h5x32q,
-	6:  dotBF16AVX512h6x32q,
-	7:  dotBF16AVX512h7x32q,
-	8:  dotBF16AVX512h8x32q,
-	9:  dotBF16AVX512h9x32q,
-	10: dotBF16AVX512h10x32q,
-	11: dotBF16AVX512h11x32q,
-	12: dotBF16AVX512h12x32q,
-	13: dotBF16AVX512h13x32q,
-	14: dotBF16AVX512h14x32q,
-}
-
 // dotBF16AVX512rows take B packed and A by rows.
 var dotBF16AVX512rows = [15]func(*kargs){
 	4:  dotBF16AVX512h4x32r,
@@ -202,11 +187,6 @@ func dotBF16AVX512h4x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h4x32p(p *kargs)
 
-// dotBF16AVX512h4x32q multiplies 4 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h4x32q(p *kargs)
-
 // dotBF16AVX512h4x32r multiplies 4 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
 //go:noescape
@@ -236,11 +216,6 @@ func dotBF16AVX512h5x16(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h5x32p(p *kargs)
-
-// dotBF16AVX512h5x32q multiplies 5 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h5x32q(p *kargs)
 
 // dotBF16AVX512h5x32r multiplies 5 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
@@ -272,11 +247,6 @@ func dotBF16AVX512h6x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h6x32p(p *kargs)
 
-// dotBF16AVX512h6x32q multiplies 6 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h6x32q(p *kargs)
-
 // dotBF16AVX512h6x32r multiplies 6 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
 //go:noescape
@@ -307,11 +277,6 @@ func dotBF16AVX512h7x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h7x32p(p *kargs)
 
-// dotBF16AVX512h7x32q multiplies 7 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h7x32q(p *kargs)
-
 // dotBF16AVX512h7x32r multiplies 7 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
 //go:noescape
@@ -331,11 +296,6 @@ func dotBF16AVX512h8x16(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h8x32p(p *kargs)
-
-// dotBF16AVX512h8x32q multiplies 8 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h8x32q(p *kargs)
 
 // dotBF16AVX512h8x32r multiplies 8 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
@@ -357,11 +317,6 @@ func dotBF16AVX512h9x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h9x32p(p *kargs)
 
-// dotBF16AVX512h9x32q multiplies 9 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h9x32q(p *kargs)
-
 // dotBF16AVX512h9x32r multiplies 9 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
 //go:noescape
@@ -381,11 +336,6 @@ func dotBF16AVX512h10x16(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h10x32p(p *kargs)
-
-// dotBF16AVX512h10x32q multiplies 10 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h10x32q(p *kargs)
 
 // dotBF16AVX512h10x32r multiplies 10 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
@@ -407,11 +357,6 @@ func dotBF16AVX512h11x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h11x32p(p *kargs)
 
-// dotBF16AVX512h11x32q multiplies 11 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h11x32q(p *kargs)
-
 // dotBF16AVX512h11x32r multiplies 11 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
 //go:noescape
@@ -431,11 +376,6 @@ func dotBF16AVX512h12x16(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h12x32p(p *kargs)
-
-// dotBF16AVX512h12x32q multiplies 12 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h12x32q(p *kargs)
 
 // dotBF16AVX512h12x32r multiplies 12 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
@@ -457,11 +397,6 @@ func dotBF16AVX512h13x16(p *kargs)
 //go:noescape
 func dotBF16AVX512h13x32p(p *kargs)
 
-// dotBF16AVX512h13x32q multiplies 13 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h13x32q(p *kargs)
-
 // dotBF16AVX512h13x32r multiplies 13 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //
 //go:noescape
@@ -481,11 +416,6 @@ func dotBF16AVX512h14x16(p *kargs)
 //
 //go:noescape
 func dotBF16AVX512h14x32p(p *kargs)
-
-// dotBF16AVX512h14x32q multiplies 14 rows by 32 columns a step, B as dotbf16, A and B packed, few loads.
-//
-//go:noescape
-func dotBF16AVX512h14x32q(p *kargs)
 
 // dotBF16AVX512h14x32r multiplies 14 rows by 32 columns a step, B as dotbf16, B packed, A by rows.
 //

@@ -76,27 +76,8 @@ var avx512 = kernels{
 }
 
 func dotAVX512(p *dotArgs, f *format, rows, panels int) {
-	b, m := 0, 0
-	if f.block == 16 {
-		b = 1
-	}
-	if f.hasMin {
-		m = 1
-	}
-	fns := &avx512Dot[b][m][rows]
-	if panels == widest[rows] {
-		fns[1](p)
-		return
-	}
-	whole := *p
-	for v := range panels {
-		p.w = unsafe.Add(whole.w, v*p.wPanel)
-		p.scale = unsafe.Add(whole.scale, v*p.scaleSize)
-		p.c = unsafe.Add(whole.c, v*4*nr)
-		p.mask = whole.mask >> (16 * v)
-		fns[0](p)
-	}
-	p.w, p.scale, p.c, p.mask = whole.w, whole.scale, whole.c, whole.mask
+	b, m := f.dotKind()
+	runPanels(p, &avx512Dot[b][m][rows], panels, widest[rows])
 }
 
 // lean is avx512 for processors that load about one vector of 64 bytes a cycle: its dot kernels load less for each VPDPBUSD. Measured on Ice Lake
@@ -114,15 +95,24 @@ const leanPanels = 4
 
 // dotLean runs the kernels for four panels, or those for one.
 func dotLean(p *dotArgs, f *format, rows, panels int) {
-	b, m := 0, 0
+	b, m := f.dotKind()
+	runPanels(p, &avx512Lean[b][m][rows], panels, leanPanels)
+}
+
+// dotKind is where tables of dot kernels have those of a format: by block (0: 32, 1: 16), and by minimums.
+func (f *format) dotKind() (block, min int) {
 	if f.block == 16 {
-		b = 1
+		block = 1
 	}
 	if f.hasMin {
-		m = 1
+		min = 1
 	}
-	fns := &avx512Lean[b][m][rows]
-	if panels == leanPanels {
+	return block, min
+}
+
+// runPanels runs the second function, which takes most panels at once, or the first for one after the other. The arguments stay as they were.
+func runPanels(p *dotArgs, fns *[2]func(*dotArgs), panels, most int) {
+	if panels == most {
 		fns[1](p)
 		return
 	}

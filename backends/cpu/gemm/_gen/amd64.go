@@ -340,14 +340,14 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	baddr := func(v int) string {
 		d := (v % nv) * bytesV
 		idx := ""
-		switch second := v / nv; {
-		case second == 1 && pair:
+		switch panel := v / nv; {
+		case panel == 1 && pair:
 			idx = "(R11*1)"
-		case second == 1:
+		case panel == 1:
 			idx = "(R10*1)"
-		case second == 2:
+		case panel == 2:
 			idx = "(R10*2)"
-		case second == 3:
+		case panel == 3:
 			idx = "(R11*1)"
 		}
 		if d == 0 {
@@ -527,10 +527,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		if form != rowsFew {
 			f.p("\tPREFETCHT1 (SI) // of what the worker needs next")
 			f.p("\tADDQ $64, SI")
-		}
-		if pair && form != rowsFew {
-			f.p("\tPREFETCHT1 (R13)")
-			f.p("\tADDQ $64, R13")
+			if pair {
+				f.p("\tPREFETCHT1 (R13)")
+				f.p("\tADDQ $64, R13")
+			}
 		}
 		f.p("\tADDQ $%d, AX", unroll*aStep)
 		f.p("\tADDQ $%d, BX", unroll*bStep)
@@ -963,7 +963,9 @@ func amd64(out string) {
 			}
 			if h >= 4 {
 				fast[h] = f.kernel512(fam.family512, h, 2, 1, packedA)
-				once[h] = f.kernel512(fam.family512, h, 2, 1, packedOnce)
+				if fam.b != "dotbf16" { // no processor that multiplies bf16 loads as little
+					once[h] = f.kernel512(fam.family512, h, 2, 1, packedOnce)
+				}
 				rows[h] = f.kernel512(fam.family512, h, 2, 1, rowsA)
 			}
 			if h <= pairRows {
@@ -976,7 +978,9 @@ func amd64(out string) {
 		}
 		if len(fast) > 0 {
 			tables += table(fam.name+"AVX512fast", "take both operands packed.", fast, fam.mr)
-			tables += table(fam.name+"AVX512once", "do as fast with few loads.", once, fam.mr)
+			if len(once) > 0 {
+				tables += table(fam.name+"AVX512once", "do as fast with few loads.", once, fam.mr)
+			}
 			tables += table(fam.name+"AVX512rows", "take B packed and A by rows.", rows, fam.mr)
 			tables += table(fam.name+"AVX512pairs", "do as rows with two panels at once.", pairs, pairRows)
 			tables += table(fam.name+"AVX512pairsFew", "do as pairs in products of few strips.", pairsFew, pairRows)
