@@ -288,7 +288,7 @@ func (m *Model) generateBatch(ctx context.Context, b *Batch, prompts []string, o
 			r := active[i]
 			id, err := r.e.sampler.Sample(r.logits)
 			if err != nil {
-				return err
+				return fmt.Errorf("prompt %d: %w", r.index, b.s.explain(err, r.logits))
 			}
 			done := r.e.emit(id, r.logits, b.s.p.lim.context-len(r.tokens))
 			if r.e.o.Stats.Reason == ReasonCaller {

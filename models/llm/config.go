@@ -126,11 +126,19 @@ func read[T any](k *keys, get func(string) (T, error), key string, def *T) T {
 	return zero
 }
 
-func (k *keys) int(key string) int                      { return read(k, k.f.Int, key, nil) }
-func (k *keys) intOr(key string, def int) int           { return read(k, k.f.Int, key, &def) }
-func (k *keys) floatOr(key string, def float64) float64 { return read(k, k.f.Float, key, &def) }
-func (k *keys) strOr(key, def string) string            { return read(k, k.f.Str, key, &def) }
-func (k *keys) boolOr(key string, def bool) bool        { return read(k, k.f.Bool, key, &def) }
+func (k *keys) int(key string) int               { return read(k, k.f.Int, key, nil) }
+func (k *keys) intOr(key string, def int) int    { return read(k, k.f.Int, key, &def) }
+func (k *keys) strOr(key, def string) string     { return read(k, k.f.Str, key, &def) }
+func (k *keys) boolOr(key string, def bool) bool { return read(k, k.f.Bool, key, &def) }
+
+// floatOr reads a number that is not negative. All that files give are such, and are float32 where they are used.
+func (k *keys) floatOr(key string, def float64) float64 {
+	v := read(k, k.f.Float, key, &def)
+	if !(v >= 0 && v <= math.MaxFloat32) {
+		k.fail(fmt.Errorf("%s.%s is %g, a number from 0 is right", k.arch, key, v))
+	}
+	return v
+}
 
 // perLayer reads a number that may be given once or for each layer.
 func (k *keys) perLayer(key string, layers int, def []int) []int {
@@ -296,8 +304,16 @@ func (c *Config) check() error {
 	if c.Rope != nil && (c.Rope.Dims < 2 || c.Rope.Dims > c.HeadDim || c.Rope.Dims%2 != 0) {
 		return fmt.Errorf("%s.rope.dimension_count is %d, an even number up to %d is right", c.Arch, c.Rope.Dims, c.HeadDim)
 	}
-	if !(c.NormEps >= 0) {
+	if !(c.NormEps >= 0 && c.NormEps <= math.MaxFloat32) {
 		return fmt.Errorf("%s: the epsilon of the norms is %g", c.Arch, c.NormEps)
+	}
+	for _, r := range []*attention.RoPE{c.Rope, c.LocalRope} {
+		if r == nil {
+			continue
+		}
+		if err := r.Check(); err != nil {
+			return fmt.Errorf("%s: %w", c.Arch, err)
+		}
 	}
 	return nil
 }

@@ -52,6 +52,9 @@ func (m *Model) EmbedIDs(ctx context.Context, ids []int32, o EmbedOptions) ([]fl
 			return nil
 		}
 		for j, v := range row {
+			if !finite(float64(v)) {
+				return fmt.Errorf("llm: token %d has no vector: %w", i, m.blame())
+			}
 			sum[j] += float64(v)
 		}
 		return nil

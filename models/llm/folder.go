@@ -197,7 +197,7 @@ func (f *folderConfig) config() (*Config, []float32, error) {
 		if kind == "" {
 			kind = s.OldType
 		}
-		if kind != "" && kind != "default" && !(s.Factor > 0) {
+		if kind != "" && kind != "default" && !(s.Factor > 0 && s.Factor <= math.MaxFloat32) {
 			return nil, nil, fmt.Errorf("rope_scaling %q with the factor %g", kind, s.Factor)
 		}
 		if kind != "" && kind != "default" {

@@ -190,7 +190,7 @@ func (s *Session) generate(ctx context.Context, prompt []int32, e *emitter) erro
 	for {
 		id, err := e.sampler.Sample(s.logits)
 		if err != nil {
-			return err
+			return s.explain(err, s.logits)
 		}
 		done, err := s.say(ctx, e, id, s.logits)
 		if done || err != nil {
@@ -324,7 +324,11 @@ func (m *Model) Perplexity(ctx context.Context, ids []int32, window int, progres
 			return p, err
 		}
 		err := s.EvalAll(ctx, part[:len(part)-1], func(i int, logits []float32) error {
-			p.NLL += sample.LogSumExp(logits) - float64(logits[part[i+1]])
+			nll := sample.LogSumExp(logits) - float64(logits[part[i+1]])
+			if !finite(nll) {
+				return fmt.Errorf("llm: token %d has no probability: %w", from+i+1, m.blame())
+			}
+			p.NLL += nll
 			p.Tokens++
 			return nil
 		})

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -44,7 +45,7 @@ func (s *Session) speculate(ctx context.Context, e *emitter) error {
 		if len(s.pending) == 0 {
 			id, err := e.sampler.Sample(logits)
 			if err != nil {
-				return err
+				return s.explain(err, logits)
 			}
 			if done, err := s.say(ctx, e, id, logits); done || err != nil {
 				return err
@@ -81,7 +82,7 @@ func (s *Session) speculate(ctx context.Context, e *emitter) error {
 			x := proposed[accepted]
 			p, err := e.sampler.Distribution(rows[accepted])
 			if err != nil {
-				return err
+				return errors.Join(s.explain(err, rows[accepted]), s.Rewind(base+accepted))
 			}
 			px, qx := prob(p, x), prob(q[accepted], x)
 			if qx > 0 && e.sampler.Uniform()*qx < px {

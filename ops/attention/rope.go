@@ -58,10 +58,30 @@ func (r RoPE) Infer(in []tensor.Spec) ([]tensor.Spec, error) {
 			return nil, err
 		}
 	}
-	if r.Extrapolate != 0 && r.Context <= 0 {
-		return nil, fmt.Errorf("rope: YaRN scaling needs the context that the model was trained for")
+	if err := r.Check(); err != nil {
+		return nil, err
 	}
 	return []tensor.Spec{in[0]}, nil
+}
+
+// Check returns an error for numbers with which angles would be none.
+func (r RoPE) Check() error {
+	for _, c := range []struct {
+		what string
+		v    float32
+	}{{"base", r.Base}, {"scale", r.Scale}, {"ramp's weight", r.Extrapolate}, {"magnitude", r.Magnitude}, {"fast turns", r.Fast}, {"slow turns", r.Slow}} {
+		if !(c.v >= 0 && c.v <= math.MaxFloat32) {
+			return fmt.Errorf("rope: the %s is %g; a positive number, or 0 for what is usual, is right", c.what, c.v)
+		}
+	}
+	switch {
+	case r.Extrapolate == 0:
+	case r.Context <= 0:
+		return fmt.Errorf("rope: YaRN scaling needs the context that the model was trained for")
+	case r.Base == 1: // whose logarithm divides
+		return fmt.Errorf("rope: YaRN scaling of frequencies that are all the same, of the base 1")
+	}
+	return nil
 }
 
 // Rotary returns the number of elements that turn in heads of d.
