@@ -91,6 +91,7 @@ func TestArchitecturesAgainstLlamaCpp(t *testing.T) {
 				for _, c := range top {
 					prob[c.ID] = c.Prob
 				}
+				require.Len(t, want[i], 5)
 				for j, w := range want[i] {
 					require.InDelta(t, w[1], prob[int32(w[0])], 1e-3, "position %d, rank %d", i, j)
 					require.InDelta(t, w[1], top[j].Prob, 1e-3)

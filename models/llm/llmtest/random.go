@@ -32,6 +32,7 @@ type Shape struct {
 	Pattern int     // every so many layers one is global; 0: as the architecture has it
 	Rope    Stretch // of rotary positions
 	Pooling uint32  // of encoders, as in GGUF files; 0: mean
+	Softcap float32 // of attention's scores, where the architecture has it; 0: 20, which these small models hardly reach
 	Type    tensor.DType
 	Seed    uint64
 }
@@ -67,8 +68,10 @@ func Cases() map[string]Shape {
 		"llama-yarn":     func(s *Shape) { s.Rope = YaRN },
 		"llama-factors":  func(s *Shape) { s.Rope = Factors },
 		"qwen2-yarn":     func(s *Shape) { s.Rope = YaRN },
+		"gemma2-softcap": func(s *Shape) { s.Softcap = 0.5 },
 		"gemma3-linear":  func(s *Shape) { s.Rope = Linear }, // of its global layers only
 		"gemma3-pattern": func(s *Shape) { s.Pattern = 3 },
+		"phi3-partial":   func(s *Shape) { s.RopeDim = 12 }, // of 16
 		"phi3-longrope":  func(s *Shape) { s.Rope = LongRope },
 		"phi3-shortrope": func(s *Shape) { s.Rope = ShortRope },
 		"bert-cls":       func(s *Shape) { s.Pooling = 2 },
@@ -117,6 +120,9 @@ func Write(out io.Writer, s Shape) error {
 	}
 	if s.RopeDim == 0 {
 		s.RopeDim = s.HeadDim
+	}
+	if s.Softcap == 0 {
+		s.Softcap = 20
 	}
 	if s.Type == tensor.Invalid {
 		s.Type = tensor.F32
@@ -176,7 +182,7 @@ func (w *writer) metadata() {
 		w.Set(a+"attention.sliding_window_pattern", uint32(s.Pattern))
 	}
 	if s.Arch == "gemma2" {
-		w.Set(a+"attn_logit_softcapping", float32(20))
+		w.Set(a+"attn_logit_softcapping", s.Softcap)
 		w.Set(a+"final_logit_softcapping", float32(15))
 	}
 	if s.Arch == "phi3" && s.Rope == NoStretch {

@@ -1,7 +1,7 @@
 // Prints what llama.cpp computes for a GGUF file: after each of some tokens the five most probable next ones, or, for an encoder, the
 // pooled vector.
 //
-//   cc -O1 -I llama.cpp/include -I llama.cpp/ggml/include -o oracle llama_oracle.c -ldl
+//   cc -O1 -I llama.cpp/include -I llama.cpp/ggml/include -o oracle llama_oracle.c -ldl -lm
 //   for c in $(mkmodel -cases); do
 //     mkmodel -case $c -o $c.gguf
 //     echo "\"$c\": $(./oracle libggml.so libllama.so $c.gguf FOLDER-OF-LIBRARIES $(seq 11 17 334)),"
