@@ -1,5 +1,6 @@
 // Command perplexity quantizes a model to each type and compares how well Tessera and llama.cpp predict a text with it: both on the file that Tessera
-// has quantized, and llama.cpp on one of its own. It makes the table of docs/llm.md.
+// has quantized, and llama.cpp on one of its own. It makes the table of docs/llm.md, row by row, and its status is 1 where Tessera is worse than
+// llama.cpp by more than a limit.
 //
 //	go run ./perplexity -model ../../shared/data/models/tolstoy-3m.gguf -text ../../shared/data/text/tolstoy-valid.txt
 //
@@ -35,6 +36,9 @@ var types = []struct {
 	{"f32", 0}, {"f16", 1}, {"bf16", 32}, {"q8_0", 7}, {"q6_k", 18}, {"q5_k_m", 17}, {"q5_1", 9}, {"q5_0", 8}, {"q4_k_m", 15}, {"q4_1", 3}, {"q4_0", 2},
 	{"iq4_nl", 25}, {"mxfp4", -1}, {"q3_k_m", 12}, {"q2_k", 10},
 }
+
+// limit is by how many percent a perplexity may be above llama.cpp's.
+const limit = 0.5
 
 // line is one row of the table.
 type line struct {
@@ -85,7 +89,11 @@ func run(here, cache, model, text, only string, threads int, asJSON bool) error 
 	if err != nil {
 		return err
 	}
-	var lines []line
+	if !asJSON {
+		fmt.Println("| type | bytes | Tessera | llama.cpp, same file | llama.cpp, its own file | difference |")
+		fmt.Println("|---|---|---|---|---|---|")
+	}
+	var worse []string
 	for _, t := range types {
 		if only != "" && !strings.Contains(","+only+",", ","+t.name+",") {
 			continue
@@ -94,19 +102,15 @@ func run(here, cache, model, text, only string, threads int, asJSON bool) error 
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
+		if !(l.Against <= limit) { // NaN is no success
+			worse = append(worse, t.name)
+		}
 		if asJSON {
 			if err := json.NewEncoder(os.Stdout).Encode(l); err != nil {
 				return err
 			}
+			continue
 		}
-		lines = append(lines, *l)
-	}
-	if asJSON {
-		return nil
-	}
-	fmt.Println("| type | bytes | Tessera | llama.cpp, same file | llama.cpp, its own file | difference |")
-	fmt.Println("|---|---|---|---|---|---|")
-	for _, l := range lines {
 		own := "-"
 		if l.PeerOwn > 0 {
 			own = fmt.Sprintf("%.4f", l.PeerOwn)
@@ -115,6 +119,9 @@ func run(here, cache, model, text, only string, threads int, asJSON bool) error 
 			own += " (equal)"
 		}
 		fmt.Printf("| %s | %d | %.4f | %.4f | %s | %+.3f %% |\n", l.Type, l.Bytes, l.Tessera, l.Peer, own, l.Against)
+	}
+	if worse != nil {
+		return fmt.Errorf("more than %g %% above llama.cpp: %s", limit, strings.Join(worse, ", "))
 	}
 	return nil
 }
