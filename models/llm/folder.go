@@ -162,6 +162,11 @@ func (f *folderConfig) config() (*Config, []float32, error) {
 	if c.LayerNorm {
 		c.NormEps = float32(f.LayerEps)
 	}
+	if c.NormEps == 0 { // the file does not say it, and the classes that such files are for have these
+		if c.NormEps = 1e-6; c.LayerNorm {
+			c.NormEps = 1e-12
+		}
+	}
 	if f.Act != "" {
 		var ok bool
 		if c.Act, ok = activations[f.Act]; !ok {

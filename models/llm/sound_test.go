@@ -157,3 +157,19 @@ func TestShapesThatAreNoNumbers(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+// A folder that does not say the epsilon of its norms has that of the classes which such folders are for.
+func TestFoldersWithoutEpsilon(t *testing.T) {
+	for arch, want := range map[string]float32{"llama": 1e-6, "qwen3": 1e-6, "bert": 1e-12} {
+		for _, key := range []string{"rms_norm_eps", "layer_norm_eps"} {
+			m, err := llm.Open(writeFolder(t, tiny(arch), map[string]any{key: nil}), llm.Options{})
+			require.NoError(t, err)
+			if (key == "layer_norm_eps") == (arch == "bert") {
+				require.Equal(t, want, m.Config.NormEps, arch)
+			} else {
+				require.Equal(t, float32(2e-5), m.Config.NormEps, arch)
+			}
+			require.NoError(t, m.Close())
+		}
+	}
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/tessera-go/tessera/ops/norm"
 	"github.com/tessera-go/tessera/ops/reduce"
 	"github.com/tessera-go/tessera/ops/shape"
+	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
 )
 
@@ -371,7 +372,29 @@ func (m *Model) Embed(ctx context.Context, text string) (vector []float32, ids [
 		return nil, nil, err
 	}
 	out := m.exe.Output(m.out)
-	return append([]float32(nil), tensor.Data[float32](out)...), ids, nil
+	vector = append(vector, tensor.Data[float32](out)...)
+	for _, v := range vector {
+		if v != v {
+			return nil, nil, fmt.Errorf("use: the text has no vector: %w", m.blame())
+		}
+	}
+	return vector, ids, nil
+}
+
+// blame returns the reason why what the model computes is no number.
+func (m *Model) blame() (err error) {
+	defer mem.Caught(mem.Catch(), &err)
+	for i := range m.file.Tensors {
+		t := &m.file.Tensors[i]
+		v, err := m.file.Tensor(t.Name)
+		if err != nil {
+			return err
+		}
+		if err := quant.Validate(v.DType, m.file.Data(t)); err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+	}
+	return errors.New("all weights are numbers, but what is computed from them overflows")
 }
 
 // Close releases the model.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	_ "github.com/tessera-go/tessera/backends/cpu"
+	"github.com/tessera-go/tessera/models/safetensors"
 )
 
 // small is a model of small random weights, laid out as the published one is.
@@ -193,6 +194,32 @@ func TestSmall(t *testing.T) {
 	require.NoError(t, m.Close())
 	_, _, err = m.Embed(context.Background(), "a")
 	require.ErrorContains(t, err, "closed")
+}
+
+// A weight that is no number gives an error that names it, and no vector of NaN.
+func TestWeightsThatAreNoNumbers(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "converted")
+	small{}.put(t, from, nil)
+	require.NoError(t, Convert(from, to))
+	path := filepath.Join(to, weightsFile)
+	f, err := safetensors.Open(path)
+	require.NoError(t, err)
+	at := -1
+	for _, info := range f.Tensors {
+		if info.Name == "layer.1.ffn_up.weight" {
+			at = info.Offset + 4*7
+		}
+	}
+	require.NoError(t, f.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	binary.LittleEndian.PutUint32(data[at:], math.Float32bits(float32(math.NaN())))
+	require.NoError(t, os.WriteFile(path, data, 0o666))
+	m, err := Open(to)
+	require.NoError(t, err)
+	defer m.Close()
+	_, _, err = m.Embed(context.Background(), "the cat")
+	require.ErrorContains(t, err, `no vector: tensor "layer.1.ffn_up.weight": f32 block 7 (elements 7 to 7): it is NaN`)
 }
 
 func TestDamaged(t *testing.T) {

@@ -11,7 +11,8 @@
 //	C[i,j] = sum over blocks b, ascending, of float32(q_a . (q_w - zero)) * scale_w * scale_a + min_w * (scale_a sum q_a)
 //
 // Every element is one such chain of one rounded multiplication and fused multiply-adds, whatever the number of rows, workers or
-// the blocking, so results do not depend on them.
+// the blocking, so results do not depend on them. Only where scale_w is infinite some kernels give NaN, where others may give infinity, and they take the
+// product of a sum of 0 and a negative scale for +0.
 //
 // A call works through a panel in chunks that stay in the first-level cache: bits are spread to bytes there (unpack), then the
 // rows of A meet them in strips of up to 6 rows, or 3 that take more panels where loads are scarce (dot). For one row this is limited by reading memory, for many by arithmetic, and
