@@ -38,7 +38,8 @@ func seeKernels(t *testing.T, see func(name string, macs, bytes int)) {
 				if k.a == aInner || p.bps == 0 {
 					bytes /= panels // they are strips
 				}
-				see(fmt.Sprintf("%s, %d rows, %d panels, %d steps", k.name, h, panels, p.k), h*panels*k.b.nr*p.k*k.a.kr, bytes)
+				strips := max(p.strips, 1)
+				see(fmt.Sprintf("%s, %d strips of %d rows, %d panels, %d steps", k.name, strips, h, panels, p.k), strips*h*panels*k.b.nr*p.k*k.a.kr, strips*bytes)
 				p.k = min(steps, pieceSteps)
 				f(p)
 				p.k = steps

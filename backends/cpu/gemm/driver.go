@@ -344,8 +344,8 @@ func (p *product) runWhole(w *Workspace, rows int) {
 	p.computeWhole()
 }
 
-// computeWhole is compute for a product that is one block of C, one chunk of k, and reads both operands where they lie. What strips of one height, of which
-// there are two, have in common is decided once: such products are small enough for it to count.
+// computeWhole is compute for a product that is one block of C, one chunk of k, and reads both operands where they lie. Strips of one height, of which there
+// are two, are computed by one call where the kernel can: such products are small enough for what a call costs to count.
 func (p *product) computeWhole() {
 	kern, args := p.kern, &p.workers[0].args
 	nr, cols := kern.b.nr, p.np
@@ -357,25 +357,29 @@ func (p *product) computeWhole() {
 	}
 	p.placeB(args, 0, 0)
 	b, comp := args.b, args.comp
-	var list [3]pass
-	n, height := 0, 0
-	for s := range p.strips {
+	most := max(p.kn.callBytes/(p.bl.kc*p.panels*kern.a.lane()*nr), 1) // strips of a call
+	for s := 0; s < p.strips; {
 		row, h := p.strip(s)
 		args.a, args.ars, args.acs = p.addrA(s, row, h, 0)
-		if h != height {
-			list, n = kern.passes(args, h, p.panels, p.tail)
-			height = h
-		}
+		args.b, args.c, args.comp = b, p.c.at(row, 0), comp
 		if kern.b.flip() != 0 {
 			args.rows = p.addrRows(row)
 		}
-		c := p.c.at(row, 0)
-		for i := range list[:n] {
-			list[i].call(args, b, c, comp, nr)
+		n := 1
+		if kern.downStrips {
+			if n = p.strips - s; s < p.rem {
+				n = p.rem - s
+			}
+			if n = min(n, most); n > 1 {
+				next, _, _ := p.addrA(s+1, row+h, h, 0)
+				args.aps = int(uintptr(next) - uintptr(args.a))
+			}
 		}
+		kern.runAtOnce(args, n, h, p.panels, p.tail)
 		if p.epi != nil {
-			p.finish(nil, row, h, row, args.ldc, 0, cols)
+			p.finish(nil, row, n*h, row, args.ldc, 0, cols)
 		}
+		s += n
 	}
 }
 

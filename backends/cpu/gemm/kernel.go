@@ -74,6 +74,10 @@ type kargs struct {
 	heldC uintptr
 	tileC uintptr // the next tile: it is asked for early, into L2, and again shortly before, since in L1 its lines may push each other out
 
+	// Kernels that say downStrips go through strips of h rows, aps bytes apart in A and one below the other in C, against the same panels; rows holds h
+	// a strip. They move a and rows, and leave 0 or less. 0 is one strip.
+	strips int
+
 	pairs   bool // low strips take panels in pairs where they can
 	inPlace bool // so do those of a B in place
 	once    bool // elements of a packed A are loaded once, where there are kernels that do
@@ -87,7 +91,8 @@ var _ = [1]struct{}{}[unsafe.Offsetof(kargs{}.a)|unsafe.Offsetof(kargs{}.b)-1*ar
 	unsafe.Offsetof(kargs{}.aheadStep)-16*argSize|unsafe.Offsetof(kargs{}.nextA)-17*argSize|unsafe.Offsetof(kargs{}.nextALead)-18*argSize|unsafe.Offsetof(kargs{}.aps)-19*argSize|
 	unsafe.Offsetof(kargs{}.c2)-20*argSize|unsafe.Offsetof(kargs{}.mode)-21*argSize|unsafe.Offsetof(kargs{}.nextC)-22*argSize|unsafe.Offsetof(kargs{}.aheadLine)-23*argSize|
 	unsafe.Offsetof(kargs{}.nextAStep)-24*argSize|unsafe.Offsetof(kargs{}.aStep)-25*argSize|unsafe.Offsetof(kargs{}.cStep)-26*argSize|unsafe.Offsetof(kargs{}.packTo)-27*argSize|
-	unsafe.Offsetof(kargs{}.packFrom)-28*argSize|unsafe.Offsetof(kargs{}.hold)-29*argSize|unsafe.Offsetof(kargs{}.heldC)-30*argSize|unsafe.Offsetof(kargs{}.tileC)-31*argSize]
+	unsafe.Offsetof(kargs{}.packFrom)-28*argSize|unsafe.Offsetof(kargs{}.hold)-29*argSize|unsafe.Offsetof(kargs{}.heldC)-30*argSize|unsafe.Offsetof(kargs{}.tileC)-31*argSize|
+	unsafe.Offsetof(kargs{}.strips)-32*argSize]
 
 const argSize = unsafe.Sizeof(uintptr(0))
 
@@ -157,6 +162,8 @@ type kernel struct {
 	pairs, pairsFew []func(*kargs)
 	pairsAny        []func(*kargs) // nil, or as pairs for a B in place and A by any strides; they fetch nothing
 
+	downStrips bool // all functions take several strips of one height in a call
+
 	exactB bool // no function reads more than tail columns of the last panel of B
 
 	// axpy is nil, or adds eight rows of a row-major B, ldb bytes apart, times the eight values at a to n elements of C, a multiple
@@ -194,7 +201,7 @@ var (
 func (k *kernel) run(p *kargs, h, panels, tail, most int) {
 	step := k.a.lane() * k.b.nr
 	if p.k*panels <= most/step {
-		k.runAtOnce(p, h, panels, tail)
+		k.runAtOnce(p, 1, h, panels, tail)
 		return
 	}
 	_, group := k.several(p, h)
@@ -246,7 +253,7 @@ func (k *kernel) runInPieces(p *kargs, h, panels, tail, most int) {
 				p.ahead = first.ahead + uintptr(t*first.aheadLine)
 			}
 		}
-		k.runAtOnce(p, h, panels, tail)
+		k.runAtOnce(p, 1, h, panels, tail)
 	}
 	p.a, p.k, p.acc, p.fold, p.rows = first.a, first.k, first.acc, first.fold, first.rows
 	if first.ahead != 0 {
@@ -302,13 +309,15 @@ func (k *kernel) passes(p *kargs, h, panels, tail int) (list [3]pass, n int) {
 	return list, n
 }
 
-// runAtOnce is run with the widest functions.
-func (k *kernel) runAtOnce(p *kargs, h, panels, tail int) {
+// runAtOnce is run, of strips of h rows, with one call of each of the widest functions.
+func (k *kernel) runAtOnce(p *kargs, strips, h, panels, tail int) {
 	list, n := k.passes(p, h, panels, tail)
-	b, c, comp := p.b, p.c, p.comp
+	a, b, c, comp, rows := p.a, p.b, p.c, p.comp, p.rows
 	for i := range list[:n] {
+		p.a, p.rows, p.strips = a, rows, strips
 		list[i].call(p, b, c, comp, k.b.nr)
 	}
+	p.a, p.rows, p.strips = a, rows, 0
 }
 
 // call runs the function on its panels of a strip whose first panels of B and C, and column sums, lie there.

@@ -32,32 +32,32 @@ func archKernels() []*kernel {
 			full: tileKernels(true, 2*tile.Rows, 1), wide: tileKernels(true, tile.Rows, 2), wideP: wideTiles,
 		},
 		{
-			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14,
+			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14, downStrips: true,
 			full: f32AVX512full[:], fast: f32AVX512fast[:], fastOnce: f32AVX512once[:], rows: f32AVX512rows[:], pairs: f32AVX512pairs[:], pairsFew: f32AVX512pairsFew[:], pairsAny: f32AVX512pairsAny[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
 			axpy: axpy8AVX512, exactB: true,
 		},
 		{
-			name: "f32_bf16_8x32k2__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,
+			name: "f32_bf16_8x32k2__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8, downStrips: true,
 			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512alone[:], wideP: wide512,
 		},
 		{
-			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8,
+			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8, downStrips: true,
 			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "f32_f16_8x32k1__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8,
+			name: "f32_f16_8x32k1__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8, downStrips: true,
 			full: f16AVX512full[:], half: f16AVX512half[:], wide: f16AVX512alone[:], wideP: wide512,
 		},
 		{
-			name: "f32_f16_8x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8,
+			name: "f32_f16_8x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8, downStrips: true,
 			full: f16AVX512full[:], half: f16AVX512half[:], wide: f16AVX512wide[:], wideP: wide512,
 		},
 		{
 			name: "bf16_bf16_14x32k2__avx512bf16", isa: cpuinfo.AVX512, need: bf16, a: aBF16, b: format{BF16, 32, 2}, acc: F32,
-			mr: 14, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], rows: dotBF16AVX512rows[:], pairs: dotBF16AVX512pairs[:], pairsFew: dotBF16AVX512pairsFew[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
+			mr: 14, downStrips: true, full: dotBF16AVX512full[:], fast: dotBF16AVX512fast[:], rows: dotBF16AVX512rows[:], pairs: dotBF16AVX512pairs[:], pairsFew: dotBF16AVX512pairsFew[:], half: dotBF16AVX512half[:], wide: dotBF16AVX512wide[:], wideP: wide512,
 		},
 		{
-			name: "s8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aS8, b: format{S8, 32, 4}, acc: S32, mr: 14,
+			name: "s8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aS8, b: format{S8, 32, 4}, acc: S32, mr: 14, downStrips: true,
 			full: dot8AVX512full[:], fast: dot8AVX512fast[:], fastOnce: dot8AVX512once[:], rows: dot8AVX512rows[:], pairs: dot8AVX512pairs[:], pairsFew: dot8AVX512pairsFew[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
 		},
 		{

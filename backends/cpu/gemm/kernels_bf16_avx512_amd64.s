@@ -12,13 +12,19 @@
 
 
 // func bf16AVX512h1x32(p *kargs)
-TEXT ·bf16AVX512h1x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h1x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -124,17 +130,38 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h1x16(p *kargs)
-TEXT ·bf16AVX512h1x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h1x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -218,11 +245,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h1x128(p *kargs)
-TEXT ·bf16AVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
@@ -231,6 +273,12 @@ TEXT ·bf16AVX512h1x128(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R10*2), R11
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -458,11 +506,26 @@ store:
 	ADDQ $512, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AloneAVX512h1x128(p *kargs)
-TEXT ·bf16AloneAVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·bf16AloneAVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
@@ -471,6 +534,12 @@ TEXT ·bf16AloneAVX512h1x128(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R10*2), R11
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -674,17 +743,38 @@ store:
 	ADDQ $512, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h2x32(p *kargs)
-TEXT ·bf16AVX512h2x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h2x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -819,17 +909,38 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h2x16(p *kargs)
-TEXT ·bf16AVX512h2x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h2x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -932,11 +1043,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h2x64(p *kargs)
-TEXT ·bf16AVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
@@ -944,6 +1070,12 @@ TEXT ·bf16AVX512h2x64(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R10
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1140,11 +1272,26 @@ store:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AloneAVX512h2x64(p *kargs)
-TEXT ·bf16AloneAVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·bf16AloneAVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
@@ -1152,6 +1299,12 @@ TEXT ·bf16AloneAVX512h2x64(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R10
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1336,17 +1489,38 @@ store:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h3x32(p *kargs)
-TEXT ·bf16AVX512h3x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h3x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1510,17 +1684,38 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h3x16(p *kargs)
-TEXT ·bf16AVX512h3x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h3x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1642,11 +1837,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h3x64(p *kargs)
-TEXT ·bf16AVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
@@ -1654,6 +1864,12 @@ TEXT ·bf16AVX512h3x64(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R10
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1899,11 +2115,26 @@ store:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AloneAVX512h3x64(p *kargs)
-TEXT ·bf16AloneAVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·bf16AloneAVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
@@ -1911,6 +2142,12 @@ TEXT ·bf16AloneAVX512h3x64(SB), NOSPLIT, $0-8
 	MOVQ 48(DI), R10
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2144,11 +2381,26 @@ store:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h4x32(p *kargs)
-TEXT ·bf16AVX512h4x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h4x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -2156,6 +2408,12 @@ TEXT ·bf16AVX512h4x32(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2359,11 +2617,26 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h4x16(p *kargs)
-TEXT ·bf16AVX512h4x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h4x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -2371,6 +2644,12 @@ TEXT ·bf16AVX512h4x16(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2518,11 +2797,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h5x32(p *kargs)
-TEXT ·bf16AVX512h5x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h5x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -2530,6 +2824,12 @@ TEXT ·bf16AVX512h5x32(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2765,11 +3065,26 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h5x16(p *kargs)
-TEXT ·bf16AVX512h5x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h5x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -2777,6 +3092,12 @@ TEXT ·bf16AVX512h5x16(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2945,11 +3266,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h6x32(p *kargs)
-TEXT ·bf16AVX512h6x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h6x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -2958,6 +3294,12 @@ TEXT ·bf16AVX512h6x32(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3225,11 +3567,26 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h6x16(p *kargs)
-TEXT ·bf16AVX512h6x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h6x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -3238,6 +3595,12 @@ TEXT ·bf16AVX512h6x16(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3427,11 +3790,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h7x32(p *kargs)
-TEXT ·bf16AVX512h7x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h7x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -3440,6 +3818,12 @@ TEXT ·bf16AVX512h7x32(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3739,11 +4123,26 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h7x16(p *kargs)
-TEXT ·bf16AVX512h7x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h7x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -3752,6 +4151,12 @@ TEXT ·bf16AVX512h7x16(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3962,11 +4367,26 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h8x32(p *kargs)
-TEXT ·bf16AVX512h8x32(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h8x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -3976,6 +4396,12 @@ TEXT ·bf16AVX512h8x32(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4307,11 +4733,26 @@ store:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func bf16AVX512h8x16(p *kargs)
-TEXT ·bf16AVX512h8x16(SB), NOSPLIT, $0-8
+TEXT ·bf16AVX512h8x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -4321,6 +4762,12 @@ TEXT ·bf16AVX512h8x16(SB), NOSPLIT, $0-8
 	MOVQ 40(DI), SI
 	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z31
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4552,5 +4999,20 @@ store:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET

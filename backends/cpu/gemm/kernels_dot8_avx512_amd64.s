@@ -12,11 +12,19 @@
 
 
 // func dot8AVX512h1x32(p *kargs)
-TEXT ·dot8AVX512h1x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h1x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -126,15 +134,43 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $4, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h1x16(p *kargs)
-TEXT ·dot8AVX512h1x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h1x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -221,17 +257,45 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $4, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h1x128(p *kargs)
-TEXT ·dot8AVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
 	LEAQ (R10)(R10*2), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -469,16 +533,44 @@ done:
 	ADDQ $512, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $4, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h1x64r(p *kargs)
-TEXT ·dot8AVX512h1x64r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h1x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -632,16 +724,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $4, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h1x64f(p *kargs)
-TEXT ·dot8AVX512h1x64f(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h1x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -813,15 +933,43 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $4, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h2x32(p *kargs)
-TEXT ·dot8AVX512h2x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h2x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -958,15 +1106,43 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $8, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h2x16(p *kargs)
-TEXT ·dot8AVX512h2x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h2x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1070,16 +1246,44 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $8, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h2x64(p *kargs)
-TEXT ·dot8AVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1280,16 +1484,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $8, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h2x64r(p *kargs)
-TEXT ·dot8AVX512h2x64r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h2x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1495,16 +1727,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $8, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h2x64f(p *kargs)
-TEXT ·dot8AVX512h2x64f(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h2x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1728,15 +1988,43 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $8, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h3x32(p *kargs)
-TEXT ·dot8AVX512h3x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h3x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1900,15 +2188,43 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $12, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h3x16(p *kargs)
-TEXT ·dot8AVX512h3x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h3x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2029,16 +2345,44 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $12, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h3x64(p *kargs)
-TEXT ·dot8AVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2286,16 +2630,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $12, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h3x64r(p *kargs)
-TEXT ·dot8AVX512h3x64r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h3x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2553,16 +2925,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $12, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h3x64f(p *kargs)
-TEXT ·dot8AVX512h3x64f(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h3x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2838,16 +3238,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $12, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x32(p *kargs)
-TEXT ·dot8AVX512h4x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3049,16 +3477,44 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x16(p *kargs)
-TEXT ·dot8AVX512h4x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3203,12 +3659,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x32p(p *kargs)
-TEXT ·dot8AVX512h4x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3422,12 +3906,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x32q(p *kargs)
-TEXT ·dot8AVX512h4x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3651,16 +4163,44 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x32r(p *kargs)
-TEXT ·dot8AVX512h4x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3884,17 +4424,45 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x64r(p *kargs)
-TEXT ·dot8AVX512h4x64r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4223,17 +4791,45 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h4x64f(p *kargs)
-TEXT ·dot8AVX512h4x64f(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h4x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4580,16 +5176,44 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $16, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x32(p *kargs)
-TEXT ·dot8AVX512h5x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4821,16 +5445,44 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x16(p *kargs)
-TEXT ·dot8AVX512h5x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4994,12 +5646,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x32p(p *kargs)
-TEXT ·dot8AVX512h5x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5241,12 +5921,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x32q(p *kargs)
-TEXT ·dot8AVX512h5x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5503,16 +6211,44 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x32r(p *kargs)
-TEXT ·dot8AVX512h5x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5769,17 +6505,45 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x64r(p *kargs)
-TEXT ·dot8AVX512h5x64r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6165,17 +6929,45 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h5x64f(p *kargs)
-TEXT ·dot8AVX512h5x64f(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h5x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6579,17 +7371,45 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $20, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x32(p *kargs)
-TEXT ·dot8AVX512h6x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6851,17 +7671,45 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x16(p *kargs)
-TEXT ·dot8AVX512h6x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7044,12 +7892,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x32p(p *kargs)
-TEXT ·dot8AVX512h6x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7319,12 +8195,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x32q(p *kargs)
-TEXT ·dot8AVX512h6x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7614,17 +8518,45 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x32r(p *kargs)
-TEXT ·dot8AVX512h6x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7914,11 +8846,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x64r(p *kargs)
-TEXT ·dot8AVX512h6x64r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -7926,6 +8878,14 @@ TEXT ·dot8AVX512h6x64r(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8368,11 +9328,31 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h6x64f(p *kargs)
-TEXT ·dot8AVX512h6x64f(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h6x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -8380,6 +9360,14 @@ TEXT ·dot8AVX512h6x64f(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8840,17 +9828,45 @@ done:
 	ADDQ $256, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $24, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h7x32(p *kargs)
-TEXT ·dot8AVX512h7x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h7x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9142,17 +10158,45 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $28, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h7x16(p *kargs)
-TEXT ·dot8AVX512h7x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h7x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9354,12 +10398,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $28, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h7x32p(p *kargs)
-TEXT ·dot8AVX512h7x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h7x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9657,12 +10729,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $28, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h7x32q(p *kargs)
-TEXT ·dot8AVX512h7x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h7x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9985,17 +11085,45 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $28, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h7x32r(p *kargs)
-TEXT ·dot8AVX512h7x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h7x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10318,11 +11446,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $28, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h8x32(p *kargs)
-TEXT ·dot8AVX512h8x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h8x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -10330,6 +11478,14 @@ TEXT ·dot8AVX512h8x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10651,11 +11807,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $32, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h8x16(p *kargs)
-TEXT ·dot8AVX512h8x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h8x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -10663,6 +11839,14 @@ TEXT ·dot8AVX512h8x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10883,12 +12067,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $32, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h8x32p(p *kargs)
-TEXT ·dot8AVX512h8x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h8x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11214,12 +12426,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $32, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h8x32q(p *kargs)
-TEXT ·dot8AVX512h8x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h8x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11575,11 +12815,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $32, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h8x32r(p *kargs)
-TEXT ·dot8AVX512h8x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h8x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11587,6 +12847,14 @@ TEXT ·dot8AVX512h8x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11942,11 +13210,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $32, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h9x32(p *kargs)
-TEXT ·dot8AVX512h9x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h9x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11954,6 +13242,14 @@ TEXT ·dot8AVX512h9x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12305,11 +13601,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $36, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h9x16(p *kargs)
-TEXT ·dot8AVX512h9x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h9x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -12317,6 +13633,14 @@ TEXT ·dot8AVX512h9x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12556,12 +13880,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $36, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h9x32p(p *kargs)
-TEXT ·dot8AVX512h9x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h9x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12905,12 +14257,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $36, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h9x32q(p *kargs)
-TEXT ·dot8AVX512h9x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h9x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13289,11 +14669,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $36, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h9x32r(p *kargs)
-TEXT ·dot8AVX512h9x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h9x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -13301,6 +14701,14 @@ TEXT ·dot8AVX512h9x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13679,11 +15087,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $36, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h10x32(p *kargs)
-TEXT ·dot8AVX512h10x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h10x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -13692,6 +15120,14 @@ TEXT ·dot8AVX512h10x32(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14073,11 +15509,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $40, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h10x16(p *kargs)
-TEXT ·dot8AVX512h10x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h10x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -14086,6 +15542,14 @@ TEXT ·dot8AVX512h10x16(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14344,12 +15808,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $40, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h10x32p(p *kargs)
-TEXT ·dot8AVX512h10x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h10x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14721,12 +16213,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $40, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h10x32q(p *kargs)
-TEXT ·dot8AVX512h10x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h10x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15138,11 +16658,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $40, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h10x32r(p *kargs)
-TEXT ·dot8AVX512h10x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h10x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15151,6 +16691,14 @@ TEXT ·dot8AVX512h10x32r(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15562,11 +17110,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $40, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h11x32(p *kargs)
-TEXT ·dot8AVX512h11x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h11x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15575,6 +17143,14 @@ TEXT ·dot8AVX512h11x32(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15986,11 +17562,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $44, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h11x16(p *kargs)
-TEXT ·dot8AVX512h11x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h11x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15999,6 +17595,14 @@ TEXT ·dot8AVX512h11x16(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16276,12 +17880,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $44, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h11x32p(p *kargs)
-TEXT ·dot8AVX512h11x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h11x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16686,12 +18318,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $44, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h11x32q(p *kargs)
-TEXT ·dot8AVX512h11x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h11x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -17136,11 +18796,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $44, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h11x32r(p *kargs)
-TEXT ·dot8AVX512h11x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h11x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -17149,6 +18829,14 @@ TEXT ·dot8AVX512h11x32r(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -17593,11 +19281,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $44, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h12x32(p *kargs)
-TEXT ·dot8AVX512h12x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h12x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -17607,6 +19315,14 @@ TEXT ·dot8AVX512h12x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -18048,11 +19764,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $48, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h12x16(p *kargs)
-TEXT ·dot8AVX512h12x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h12x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -18062,6 +19798,14 @@ TEXT ·dot8AVX512h12x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -18358,12 +20102,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $48, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h12x32p(p *kargs)
-TEXT ·dot8AVX512h12x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h12x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -18796,12 +20568,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $48, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h12x32q(p *kargs)
-TEXT ·dot8AVX512h12x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h12x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -19279,11 +21079,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $48, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h12x32r(p *kargs)
-TEXT ·dot8AVX512h12x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h12x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -19293,6 +21113,14 @@ TEXT ·dot8AVX512h12x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -19770,11 +21598,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $48, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h13x32(p *kargs)
-TEXT ·dot8AVX512h13x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h13x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -19784,6 +21632,14 @@ TEXT ·dot8AVX512h13x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -20255,11 +22111,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $52, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h13x16(p *kargs)
-TEXT ·dot8AVX512h13x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h13x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -20269,6 +22145,14 @@ TEXT ·dot8AVX512h13x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -20584,12 +22468,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $52, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h13x32p(p *kargs)
-TEXT ·dot8AVX512h13x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h13x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -21050,12 +22962,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $52, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h13x32q(p *kargs)
-TEXT ·dot8AVX512h13x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h13x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -21566,11 +23506,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $52, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h13x32r(p *kargs)
-TEXT ·dot8AVX512h13x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h13x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -21580,6 +23540,14 @@ TEXT ·dot8AVX512h13x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -22090,11 +24058,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $52, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h14x32(p *kargs)
-TEXT ·dot8AVX512h14x32(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h14x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -22105,6 +24093,14 @@ TEXT ·dot8AVX512h14x32(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -22606,11 +24602,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $56, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h14x16(p *kargs)
-TEXT ·dot8AVX512h14x16(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h14x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -22621,6 +24637,14 @@ TEXT ·dot8AVX512h14x16(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -22955,12 +24979,40 @@ done:
 	ADDQ $64, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $56, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h14x32p(p *kargs)
-TEXT ·dot8AVX512h14x32p(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h14x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -23454,12 +25506,40 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $56, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h14x32q(p *kargs)
-TEXT ·dot8AVX512h14x32q(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h14x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -24003,11 +26083,31 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $56, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dot8AVX512h14x32r(p *kargs)
-TEXT ·dot8AVX512h14x32r(SB), NOSPLIT, $0-8
+TEXT ·dot8AVX512h14x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -24018,6 +26118,14 @@ TEXT ·dot8AVX512h14x32r(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
+	MOVQ 96(DI), AX
+	MOVQ AX, comp-32(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -24561,5 +26669,25 @@ done:
 	ADDQ $128, 96(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ comp-32(SP), AX
+	MOVQ AX, 96(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	CMPQ 112(DI), $0
+	JEQ panel
+	ADDQ $56, 112(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET

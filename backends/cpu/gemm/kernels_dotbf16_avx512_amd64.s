@@ -12,11 +12,17 @@
 
 
 // func dotBF16AVX512h1x32(p *kargs)
-TEXT ·dotBF16AVX512h1x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h1x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -110,15 +116,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h1x16(p *kargs)
-TEXT ·dotBF16AVX512h1x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h1x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -192,17 +219,38 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h1x128(p *kargs)
-TEXT ·dotBF16AVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
 	LEAQ (R10)(R10*2), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -406,16 +454,37 @@ done:
 	ADDQ $512, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h1x64r(p *kargs)
-TEXT ·dotBF16AVX512h1x64r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h1x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -547,16 +616,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h1x64f(p *kargs)
-TEXT ·dotBF16AVX512h1x64f(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h1x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -706,15 +796,36 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h2x32(p *kargs)
-TEXT ·dotBF16AVX512h2x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h2x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -831,15 +942,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h2x16(p *kargs)
-TEXT ·dotBF16AVX512h2x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h2x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -928,16 +1060,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h2x64(p *kargs)
-TEXT ·dotBF16AVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1108,16 +1261,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h2x64r(p *kargs)
-TEXT ·dotBF16AVX512h2x64r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h2x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1293,16 +1467,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h2x64f(p *kargs)
-TEXT ·dotBF16AVX512h2x64f(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h2x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1496,15 +1691,36 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h3x32(p *kargs)
-TEXT ·dotBF16AVX512h3x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h3x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1644,15 +1860,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h3x16(p *kargs)
-TEXT ·dotBF16AVX512h3x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h3x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1756,16 +1993,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h3x64(p *kargs)
-TEXT ·dotBF16AVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1975,16 +2233,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h3x64r(p *kargs)
-TEXT ·dotBF16AVX512h3x64r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h3x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2204,16 +2483,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h3x64f(p *kargs)
-TEXT ·dotBF16AVX512h3x64f(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h3x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2451,16 +2751,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h4x32(p *kargs)
-TEXT ·dotBF16AVX512h4x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h4x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2634,16 +2955,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h4x16(p *kargs)
-TEXT ·dotBF16AVX512h4x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h4x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2769,12 +3111,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h4x32p(p *kargs)
-TEXT ·dotBF16AVX512h4x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h4x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2960,16 +3323,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h4x32r(p *kargs)
-TEXT ·dotBF16AVX512h4x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h4x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3165,17 +3549,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h4x64r(p *kargs)
-TEXT ·dotBF16AVX512h4x64r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h4x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3458,17 +3863,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h4x64f(p *kargs)
-TEXT ·dotBF16AVX512h4x64f(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h4x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3769,16 +4195,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h5x32(p *kargs)
-TEXT ·dotBF16AVX512h5x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h5x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3978,16 +4425,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h5x16(p *kargs)
-TEXT ·dotBF16AVX512h5x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h5x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4130,12 +4598,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h5x32p(p *kargs)
-TEXT ·dotBF16AVX512h5x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h5x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4345,16 +4834,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h5x32r(p *kargs)
-TEXT ·dotBF16AVX512h5x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h5x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4579,17 +5089,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h5x64r(p *kargs)
-TEXT ·dotBF16AVX512h5x64r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h5x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4921,17 +5452,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h5x64f(p *kargs)
-TEXT ·dotBF16AVX512h5x64f(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h5x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5281,17 +5833,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h6x32(p *kargs)
-TEXT ·dotBF16AVX512h6x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h6x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5517,17 +6090,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h6x16(p *kargs)
-TEXT ·dotBF16AVX512h6x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h6x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5687,12 +6281,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h6x32p(p *kargs)
-TEXT ·dotBF16AVX512h6x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h6x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5926,17 +6541,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h6x32r(p *kargs)
-TEXT ·dotBF16AVX512h6x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h6x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6190,11 +6826,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h6x64r(p *kargs)
-TEXT ·dotBF16AVX512h6x64r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h6x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -6202,6 +6853,12 @@ TEXT ·dotBF16AVX512h6x64r(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6582,11 +7239,26 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h6x64f(p *kargs)
-TEXT ·dotBF16AVX512h6x64f(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h6x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -6594,6 +7266,12 @@ TEXT ·dotBF16AVX512h6x64f(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6992,17 +7670,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h7x32(p *kargs)
-TEXT ·dotBF16AVX512h7x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h7x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7254,17 +7953,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h7x16(p *kargs)
-TEXT ·dotBF16AVX512h7x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h7x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7441,12 +8161,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h7x32p(p *kargs)
-TEXT ·dotBF16AVX512h7x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h7x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7704,17 +8445,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h7x32r(p *kargs)
-TEXT ·dotBF16AVX512h7x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h7x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7997,11 +8759,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h8x32(p *kargs)
-TEXT ·dotBF16AVX512h8x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h8x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -8009,6 +8786,12 @@ TEXT ·dotBF16AVX512h8x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8286,11 +9069,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h8x16(p *kargs)
-TEXT ·dotBF16AVX512h8x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h8x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -8298,6 +9096,12 @@ TEXT ·dotBF16AVX512h8x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8491,12 +9295,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h8x32p(p *kargs)
-TEXT ·dotBF16AVX512h8x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h8x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8778,11 +9603,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h8x32r(p *kargs)
-TEXT ·dotBF16AVX512h8x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h8x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -8790,6 +9630,12 @@ TEXT ·dotBF16AVX512h8x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9101,11 +9947,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h9x32(p *kargs)
-TEXT ·dotBF16AVX512h9x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h9x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -9113,6 +9974,12 @@ TEXT ·dotBF16AVX512h9x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9416,11 +10283,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h9x16(p *kargs)
-TEXT ·dotBF16AVX512h9x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h9x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -9428,6 +10310,12 @@ TEXT ·dotBF16AVX512h9x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9638,12 +10526,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h9x32p(p *kargs)
-TEXT ·dotBF16AVX512h9x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h9x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9939,11 +10848,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h9x32r(p *kargs)
-TEXT ·dotBF16AVX512h9x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h9x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -9951,6 +10875,12 @@ TEXT ·dotBF16AVX512h9x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10281,11 +11211,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h10x32(p *kargs)
-TEXT ·dotBF16AVX512h10x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h10x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -10294,6 +11239,12 @@ TEXT ·dotBF16AVX512h10x32(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10623,11 +11574,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h10x16(p *kargs)
-TEXT ·dotBF16AVX512h10x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h10x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -10636,6 +11602,12 @@ TEXT ·dotBF16AVX512h10x16(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10863,12 +11835,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h10x32p(p *kargs)
-TEXT ·dotBF16AVX512h10x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h10x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11188,11 +12181,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h10x32r(p *kargs)
-TEXT ·dotBF16AVX512h10x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h10x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11201,6 +12209,12 @@ TEXT ·dotBF16AVX512h10x32r(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11560,11 +12574,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h11x32(p *kargs)
-TEXT ·dotBF16AVX512h11x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h11x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11573,6 +12602,12 @@ TEXT ·dotBF16AVX512h11x32(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11928,11 +12963,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h11x16(p *kargs)
-TEXT ·dotBF16AVX512h11x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h11x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11941,6 +12991,12 @@ TEXT ·dotBF16AVX512h11x16(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12185,12 +13241,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h11x32p(p *kargs)
-TEXT ·dotBF16AVX512h11x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h11x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12539,11 +13616,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h11x32r(p *kargs)
-TEXT ·dotBF16AVX512h11x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h11x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -12552,6 +13644,12 @@ TEXT ·dotBF16AVX512h11x32r(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12940,11 +14038,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h12x32(p *kargs)
-TEXT ·dotBF16AVX512h12x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h12x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -12954,6 +14067,12 @@ TEXT ·dotBF16AVX512h12x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13335,11 +14454,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h12x16(p *kargs)
-TEXT ·dotBF16AVX512h12x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h12x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -13349,6 +14483,12 @@ TEXT ·dotBF16AVX512h12x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13610,12 +14750,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h12x32p(p *kargs)
-TEXT ·dotBF16AVX512h12x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h12x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13988,11 +15149,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h12x32r(p *kargs)
-TEXT ·dotBF16AVX512h12x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h12x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -14002,6 +15178,12 @@ TEXT ·dotBF16AVX512h12x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14419,11 +15601,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h13x32(p *kargs)
-TEXT ·dotBF16AVX512h13x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h13x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -14433,6 +15630,12 @@ TEXT ·dotBF16AVX512h13x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14840,11 +16043,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h13x16(p *kargs)
-TEXT ·dotBF16AVX512h13x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h13x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -14854,6 +16072,12 @@ TEXT ·dotBF16AVX512h13x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15132,12 +16356,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h13x32p(p *kargs)
-TEXT ·dotBF16AVX512h13x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h13x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15534,11 +16779,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h13x32r(p *kargs)
-TEXT ·dotBF16AVX512h13x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h13x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15548,6 +16808,12 @@ TEXT ·dotBF16AVX512h13x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15994,11 +17260,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h14x32(p *kargs)
-TEXT ·dotBF16AVX512h14x32(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h14x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -16009,6 +17290,12 @@ TEXT ·dotBF16AVX512h14x32(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16442,11 +17729,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h14x16(p *kargs)
-TEXT ·dotBF16AVX512h14x16(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h14x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -16457,6 +17759,12 @@ TEXT ·dotBF16AVX512h14x16(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16752,12 +18060,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h14x32p(p *kargs)
-TEXT ·dotBF16AVX512h14x32p(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h14x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -17183,11 +18512,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func dotBF16AVX512h14x32r(p *kargs)
-TEXT ·dotBF16AVX512h14x32r(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512h14x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -17198,6 +18542,12 @@ TEXT ·dotBF16AVX512h14x32r(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -17673,5 +19023,20 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET

@@ -12,11 +12,17 @@
 
 
 // func f16AVX512h1x32(p *kargs)
-TEXT ·f16AVX512h1x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h1x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -105,15 +111,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h1x16(p *kargs)
-TEXT ·f16AVX512h1x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h1x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -187,17 +214,38 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h1x128(p *kargs)
-TEXT ·f16AVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
 	LEAQ (R10)(R10*2), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -381,17 +429,38 @@ done:
 	ADDQ $512, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AloneAVX512h1x128(p *kargs)
-TEXT ·f16AloneAVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·f16AloneAVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
 	LEAQ (R10)(R10*2), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -555,15 +624,36 @@ done:
 	ADDQ $512, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h2x32(p *kargs)
-TEXT ·f16AVX512h2x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h2x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -675,15 +765,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h2x16(p *kargs)
-TEXT ·f16AVX512h2x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h2x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -772,16 +883,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h2x64(p *kargs)
-TEXT ·f16AVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -942,16 +1074,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AloneAVX512h2x64(p *kargs)
-TEXT ·f16AloneAVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·f16AloneAVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1102,15 +1255,36 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h3x32(p *kargs)
-TEXT ·f16AVX512h3x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h3x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1245,15 +1419,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h3x16(p *kargs)
-TEXT ·f16AVX512h3x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h3x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1357,16 +1552,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h3x64(p *kargs)
-TEXT ·f16AVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1566,16 +1782,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AloneAVX512h3x64(p *kargs)
-TEXT ·f16AloneAVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·f16AloneAVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1765,16 +2002,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h4x32(p *kargs)
-TEXT ·f16AVX512h4x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h4x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1943,16 +2201,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h4x16(p *kargs)
-TEXT ·f16AVX512h4x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h4x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2078,16 +2357,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h5x32(p *kargs)
-TEXT ·f16AVX512h5x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h5x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2282,16 +2582,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h5x16(p *kargs)
-TEXT ·f16AVX512h5x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h5x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2434,17 +2755,38 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h6x32(p *kargs)
-TEXT ·f16AVX512h6x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h6x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2665,17 +3007,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h6x16(p *kargs)
-TEXT ·f16AVX512h6x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h6x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2835,17 +3198,38 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h7x32(p *kargs)
-TEXT ·f16AVX512h7x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h7x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3092,17 +3476,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h7x16(p *kargs)
-TEXT ·f16AVX512h7x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h7x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3279,11 +3684,26 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h8x32(p *kargs)
-TEXT ·f16AVX512h8x32(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h8x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -3291,6 +3711,12 @@ TEXT ·f16AVX512h8x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3563,11 +3989,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f16AVX512h8x16(p *kargs)
-TEXT ·f16AVX512h8x16(SB), NOSPLIT, $0-8
+TEXT ·f16AVX512h8x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -3575,6 +4016,12 @@ TEXT ·f16AVX512h8x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3768,5 +4215,20 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET

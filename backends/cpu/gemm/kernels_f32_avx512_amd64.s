@@ -12,11 +12,17 @@
 
 
 // func f32AVX512h1x32(p *kargs)
-TEXT ·f32AVX512h1x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h1x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -128,15 +134,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h1x16(p *kargs)
-TEXT ·f32AVX512h1x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h1x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -225,17 +252,38 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h1x128(p *kargs)
-TEXT ·f32AVX512h1x128(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h1x128(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
 	LEAQ (R10)(R10*2), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -475,16 +523,37 @@ done:
 	ADDQ $512, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h1x64r(p *kargs)
-TEXT ·f32AVX512h1x64r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h1x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -616,16 +685,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h1x64f(p *kargs)
-TEXT ·f32AVX512h1x64f(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h1x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -775,16 +865,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h1x64s(p *kargs)
-TEXT ·f32AVX512h1x64s(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h1x64s(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -896,15 +1007,36 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $1, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h2x32(p *kargs)
-TEXT ·f32AVX512h2x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h2x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1042,15 +1174,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h2x16(p *kargs)
-TEXT ·f32AVX512h2x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h2x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1156,16 +1309,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h2x64(p *kargs)
-TEXT ·f32AVX512h2x64(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h2x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1365,16 +1539,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h2x64r(p *kargs)
-TEXT ·f32AVX512h2x64r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h2x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1550,16 +1745,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h2x64f(p *kargs)
-TEXT ·f32AVX512h2x64f(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h2x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1753,16 +1969,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h2x64s(p *kargs)
-TEXT ·f32AVX512h2x64s(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h2x64s(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -1913,15 +2150,36 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $2, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h3x32(p *kargs)
-TEXT ·f32AVX512h3x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h3x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2085,15 +2343,36 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h3x16(p *kargs)
-TEXT ·f32AVX512h3x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h3x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2216,16 +2495,37 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h3x64(p *kargs)
-TEXT ·f32AVX512h3x64(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h3x64(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R10
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2469,16 +2769,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h3x64r(p *kargs)
-TEXT ·f32AVX512h3x64r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h3x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2698,16 +3019,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h3x64f(p *kargs)
-TEXT ·f32AVX512h3x64f(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h3x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -2945,16 +3287,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h3x64s(p *kargs)
-TEXT ·f32AVX512h3x64s(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h3x64s(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3144,16 +3507,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $3, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x32(p *kargs)
-TEXT ·f32AVX512h4x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3354,16 +3738,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x16(p *kargs)
-TEXT ·f32AVX512h4x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3510,12 +3915,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x32p(p *kargs)
-TEXT ·f32AVX512h4x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3701,12 +4127,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x32q(p *kargs)
-TEXT ·f32AVX512h4x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -3902,16 +4349,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x32r(p *kargs)
-TEXT ·f32AVX512h4x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4107,17 +4575,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x64r(p *kargs)
-TEXT ·f32AVX512h4x64r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4400,17 +4889,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x64f(p *kargs)
-TEXT ·f32AVX512h4x64f(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4711,17 +5221,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h4x64s(p *kargs)
-TEXT ·f32AVX512h4x64s(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h4x64s(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -4950,16 +5481,37 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $4, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x32(p *kargs)
-TEXT ·f32AVX512h5x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5189,16 +5741,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x16(p *kargs)
-TEXT ·f32AVX512h5x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5364,12 +5937,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x32p(p *kargs)
-TEXT ·f32AVX512h5x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5579,12 +6173,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x32q(p *kargs)
-TEXT ·f32AVX512h5x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -5809,16 +6424,37 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x32r(p *kargs)
-TEXT ·f32AVX512h5x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6043,17 +6679,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x64r(p *kargs)
-TEXT ·f32AVX512h5x64r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6385,17 +7042,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x64f(p *kargs)
-TEXT ·f32AVX512h5x64f(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -6745,17 +7423,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h5x64s(p *kargs)
-TEXT ·f32AVX512h5x64s(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h5x64s(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7023,17 +7722,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $5, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x32(p *kargs)
-TEXT ·f32AVX512h6x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7292,17 +8012,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x16(p *kargs)
-TEXT ·f32AVX512h6x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7487,12 +8228,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x32p(p *kargs)
-TEXT ·f32AVX512h6x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7726,12 +8488,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x32q(p *kargs)
-TEXT ·f32AVX512h6x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -7985,17 +8768,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x32r(p *kargs)
-TEXT ·f32AVX512h6x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8249,11 +9053,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x64r(p *kargs)
-TEXT ·f32AVX512h6x64r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x64r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -8261,6 +9080,12 @@ TEXT ·f32AVX512h6x64r(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -8641,11 +9466,26 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x64f(p *kargs)
-TEXT ·f32AVX512h6x64f(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x64f(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -8653,6 +9493,12 @@ TEXT ·f32AVX512h6x64f(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9051,11 +9897,26 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h6x64s(p *kargs)
-TEXT ·f32AVX512h6x64s(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h6x64s(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -9063,6 +9924,12 @@ TEXT ·f32AVX512h6x64s(SB), NOSPLIT, $0-8
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
 	MOVQ 48(DI), R11
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9369,17 +10236,38 @@ done:
 	ADDQ $256, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $6, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h7x32(p *kargs)
-TEXT ·f32AVX512h7x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h7x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9667,17 +10555,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h7x16(p *kargs)
-TEXT ·f32AVX512h7x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h7x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -9881,12 +10790,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h7x32p(p *kargs)
-TEXT ·f32AVX512h7x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h7x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10144,12 +11074,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h7x32q(p *kargs)
-TEXT ·f32AVX512h7x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h7x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10432,17 +11383,38 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h7x32r(p *kargs)
-TEXT ·f32AVX512h7x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h7x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R8)(R8*4), R10
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -10725,11 +11697,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $7, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h8x32(p *kargs)
-TEXT ·f32AVX512h8x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h8x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -10737,6 +11724,12 @@ TEXT ·f32AVX512h8x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11053,11 +12046,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h8x16(p *kargs)
-TEXT ·f32AVX512h8x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h8x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11065,6 +12073,12 @@ TEXT ·f32AVX512h8x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11287,12 +12301,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h8x32p(p *kargs)
-TEXT ·f32AVX512h8x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h8x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11574,12 +12609,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h8x32q(p *kargs)
-TEXT ·f32AVX512h8x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h8x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -11891,11 +12947,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h8x32r(p *kargs)
-TEXT ·f32AVX512h8x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h8x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -11903,6 +12974,12 @@ TEXT ·f32AVX512h8x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12214,11 +13291,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $8, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h9x32(p *kargs)
-TEXT ·f32AVX512h9x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h9x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -12226,6 +13318,12 @@ TEXT ·f32AVX512h9x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12571,11 +13669,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h9x16(p *kargs)
-TEXT ·f32AVX512h9x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h9x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -12583,6 +13696,12 @@ TEXT ·f32AVX512h9x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -12824,12 +13943,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h9x32p(p *kargs)
-TEXT ·f32AVX512h9x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h9x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13125,12 +14265,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h9x32q(p *kargs)
-TEXT ·f32AVX512h9x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h9x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13461,11 +14622,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h9x32r(p *kargs)
-TEXT ·f32AVX512h9x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h9x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -13473,6 +14649,12 @@ TEXT ·f32AVX512h9x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*4), R11
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -13803,11 +14985,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $9, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h10x32(p *kargs)
-TEXT ·f32AVX512h10x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h10x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -13816,6 +15013,12 @@ TEXT ·f32AVX512h10x32(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14190,11 +15393,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h10x16(p *kargs)
-TEXT ·f32AVX512h10x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h10x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -14203,6 +15421,12 @@ TEXT ·f32AVX512h10x16(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14463,12 +15687,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h10x32p(p *kargs)
-TEXT ·f32AVX512h10x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h10x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -14788,12 +16033,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h10x32q(p *kargs)
-TEXT ·f32AVX512h10x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h10x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15153,11 +16419,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h10x32r(p *kargs)
-TEXT ·f32AVX512h10x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h10x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15166,6 +16447,12 @@ TEXT ·f32AVX512h10x32r(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15525,11 +16812,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $10, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h11x32(p *kargs)
-TEXT ·f32AVX512h11x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h11x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15538,6 +16840,12 @@ TEXT ·f32AVX512h11x32(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -15941,11 +17249,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h11x16(p *kargs)
-TEXT ·f32AVX512h11x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h11x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -15954,6 +17277,12 @@ TEXT ·f32AVX512h11x16(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16233,12 +17562,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h11x32p(p *kargs)
-TEXT ·f32AVX512h11x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h11x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16587,12 +17937,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h11x32q(p *kargs)
-TEXT ·f32AVX512h11x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h11x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -16981,11 +18352,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h11x32r(p *kargs)
-TEXT ·f32AVX512h11x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h11x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -16994,6 +18380,12 @@ TEXT ·f32AVX512h11x32r(SB), NOSPLIT, $0-8
 	LEAQ (R8)(R8*8), R12
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -17382,11 +18774,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $11, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h12x32(p *kargs)
-TEXT ·f32AVX512h12x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h12x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -17396,6 +18803,12 @@ TEXT ·f32AVX512h12x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -17828,11 +19241,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h12x16(p *kargs)
-TEXT ·f32AVX512h12x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h12x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -17842,6 +19270,12 @@ TEXT ·f32AVX512h12x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -18140,12 +19574,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h12x32p(p *kargs)
-TEXT ·f32AVX512h12x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h12x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -18518,12 +19973,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h12x32q(p *kargs)
-TEXT ·f32AVX512h12x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h12x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -18941,11 +20417,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h12x32r(p *kargs)
-TEXT ·f32AVX512h12x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h12x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -18955,6 +20446,12 @@ TEXT ·f32AVX512h12x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -19372,11 +20869,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $12, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h13x32(p *kargs)
-TEXT ·f32AVX512h13x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h13x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -19386,6 +20898,12 @@ TEXT ·f32AVX512h13x32(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -19847,11 +21365,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h13x16(p *kargs)
-TEXT ·f32AVX512h13x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h13x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -19861,6 +21394,12 @@ TEXT ·f32AVX512h13x16(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -20178,12 +21717,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h13x32p(p *kargs)
-TEXT ·f32AVX512h13x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h13x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -20580,12 +22140,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h13x32q(p *kargs)
-TEXT ·f32AVX512h13x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h13x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -21032,11 +22613,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h13x32r(p *kargs)
-TEXT ·f32AVX512h13x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h13x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -21046,6 +22642,12 @@ TEXT ·f32AVX512h13x32r(SB), NOSPLIT, $0-8
 	LEAQ (R9)(R8*8), R13
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -21492,11 +23094,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $13, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h14x32(p *kargs)
-TEXT ·f32AVX512h14x32(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h14x32(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -21507,6 +23124,12 @@ TEXT ·f32AVX512h14x32(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -21997,11 +23620,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h14x16(p *kargs)
-TEXT ·f32AVX512h14x16(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h14x16(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -22012,6 +23650,12 @@ TEXT ·f32AVX512h14x16(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -22348,12 +23992,33 @@ done:
 	ADDQ $64, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h14x32p(p *kargs)
-TEXT ·f32AVX512h14x32p(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h14x32p(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -22779,12 +24444,33 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h14x32q(p *kargs)
-TEXT ·f32AVX512h14x32q(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h14x32q(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -23260,11 +24946,26 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET
 
 // func f32AVX512h14x32r(p *kargs)
-TEXT ·f32AVX512h14x32r(SB), NOSPLIT, $0-8
+TEXT ·f32AVX512h14x32r(SB), NOSPLIT, $32-8
 	MOVQ p+0(FP), DI
 	MOVQ 24(DI), R8
 	LEAQ (R8)(R8*2), R9
@@ -23275,6 +24976,12 @@ TEXT ·f32AVX512h14x32r(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*8), R14
 	MOVQ 32(DI), DX
 	MOVQ 40(DI), SI
+	MOVQ 72(DI), AX
+	MOVQ AX, panels-8(SP)
+	MOVQ 8(DI), AX
+	MOVQ AX, b-16(SP)
+	MOVQ 16(DI), AX
+	MOVQ AX, c-24(SP)
 panel:
 	MOVQ $-1, R15
 	CMPQ 72(DI), $1
@@ -23750,5 +25457,20 @@ done:
 	ADDQ $128, 16(DI)
 	JMP panel
 end:
+	DECQ 256(DI)
+	JLE out
+	MOVQ 56(DI), CX
+	IMULQ $14, CX
+	ADDQ CX, c-24(SP)
+	MOVQ panels-8(SP), AX
+	MOVQ AX, 72(DI)
+	MOVQ b-16(SP), AX
+	MOVQ AX, 8(DI)
+	MOVQ c-24(SP), AX
+	MOVQ AX, 16(DI)
+	MOVQ 152(DI), AX
+	ADDQ AX, 0(DI)
+	JMP panel
+out:
 	VZEROUPPER
 	RET

@@ -32,6 +32,7 @@ type rawCall struct {
 	h, cols, steps int
 	acc, gap       bool
 	short          bool // in calls as short as can be
+	strips         int  // of h rows in one call, where the kernel goes down them; 0 is one
 }
 
 // compareWithTwin runs a kernel and its Go twin on the same arguments and demands the same bits of all of C, what lies beside the
@@ -40,16 +41,17 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	panels, tail := ceilDiv(x.cols, k.b.nr), (x.cols-1)%k.b.nr+1
 	stride := ceilDiv(x.steps*k.a.kr, k.b.kr) * k.b.step()
 	ars, acs := 4, 4*stepRows(x.h)
-	bytes := x.steps * acs
+	aps := x.steps * acs
 	if k.tile > 0 {
 		ars, acs = 4*k.tile, 4*x.h
-		bytes = roundUp(x.steps, k.tile) * acs
+		aps = roundUp(x.steps, k.tile) * acs
 	}
 	if x.gap {
 		ars, acs = 4*x.steps+8, 4
-		bytes = x.h * ars
+		aps = x.h * ars
 	}
-	aw, bw := make([]byte, bytes), make([]byte, panels*stride)
+	strips := max(x.strips, 1)
+	aw, bw := make([]byte, strips*aps), make([]byte, panels*stride)
 	for _, w := range [][]byte{aw, bw} {
 		for i := range w {
 			w[i] = byte(r.Uint32())
@@ -58,11 +60,11 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	finite(aw, k.a.elem)
 	finite(bw, k.b.elem)
 	ldc := panels*k.b.nr + 3
-	c0 := make([]float32, x.h*ldc)
+	c0 := make([]float32, strips*x.h*ldc)
 	for i := range c0 {
 		c0[i] = float32(r.IntN(9) - 4)
 	}
-	comp, rows := make([]int32, panels*k.b.nr), make([]int32, x.h)
+	comp, rows := make([]int32, panels*k.b.nr), make([]int32, strips*x.h)
 	for i := range comp {
 		comp[i] = int32(r.IntN(1000) - 500)
 	}
@@ -72,7 +74,7 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	call := func(run func(*kargs)) []float32 {
 		c := append([]float32{}, c0...)
 		p := &kargs{a: unsafe.Pointer(&aw[0]), b: unsafe.Pointer(&bw[0]), c: unsafe.Pointer(&c[0]), ars: ars, acs: acs,
-			bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: x.steps, cStep: 4 * k.b.nr}
+			bks: k.b.step(), bps: stride, ldc: 4 * ldc, k: x.steps, cStep: 4 * k.b.nr, aps: aps}
 		p.ahead, p.nextA = uintptr(p.a), uintptr(p.a)
 		if x.acc {
 			p.acc = 1
@@ -99,13 +101,23 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 		ways = []way{{}, {pairs: true, aheadLine: 16}, {pairs: true, aheadLine: 64}, {once: true}, {inPlace: true}}
 	}
 	want := call(func(p *kargs) {
-		p.panels, p.tail = panels, tail
-		k.twin(x.h)(p)
+		for s := range strips {
+			q := *p
+			q.a, q.c, q.panels, q.tail = unsafe.Add(p.a, s*aps), unsafe.Add(p.c, s*x.h*q.ldc), panels, tail
+			if p.rows != nil {
+				q.rows = unsafe.Pointer(&rows[s*x.h])
+			}
+			k.twin(x.h)(&q)
+		}
 	})
 	for _, w := range ways {
 		got := call(func(p *kargs) {
 			p.pairs, p.inPlace, p.once, p.aheadLine = w.pairs, w.inPlace, w.once, w.aheadLine
-			k.run(p, x.h, panels, tail, most)
+			if strips == 1 {
+				k.run(p, x.h, panels, tail, most)
+				return
+			}
+			k.runAtOnce(p, strips, x.h, panels, tail)
 		})
 		for i := range want {
 			if !same(want[i], got[i]) && math.Float32bits(want[i]) != math.Float32bits(got[i]) {
@@ -134,6 +146,9 @@ func TestKernelsMatchTwins(t *testing.T) {
 				compareWithTwin(t, r, k, rawCall{h: h, cols: nr + 3, steps: steps, acc: steps%2 == 0})
 			}
 			compareWithTwin(t, r, k, rawCall{h: h, cols: 2 * nr, steps: 67})
+			for cols := 1; k.downStrips && cols <= 5*nr; cols += nr/2 - 1 {
+				compareWithTwin(t, r, k, rawCall{h: h, cols: cols, steps: 1 + r.IntN(9), acc: r.IntN(2) == 0, gap: r.IntN(2) == 0, strips: 2 + r.IntN(3)})
+			}
 			for _, cols := range []int{nr - 1, 2*nr + 1, 5 * nr} {
 				compareWithTwin(t, r, k, rawCall{h: h, cols: cols, steps: 1 + r.IntN(150), acc: r.IntN(2) == 0, gap: r.IntN(2) == 0, short: true})
 			}
@@ -239,7 +254,11 @@ func FuzzKernels(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, h, cols uint8, steps uint16, acc, gap bool) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		for _, k := range usable() {
-			compareWithTwin(t, r, k, rawCall{h: 1 + int(h)%k.mr, cols: 1 + int(cols), steps: 1 + int(steps)%200, acc: acc, gap: gap})
+			x := rawCall{h: 1 + int(h)%k.mr, cols: 1 + int(cols), steps: 1 + int(steps)%200, acc: acc, gap: gap}
+			if k.downStrips {
+				x.strips = r.IntN(4)
+			}
+			compareWithTwin(t, r, k, x)
 		}
 	})
 }

@@ -38,6 +38,7 @@ const (
 	oHold   = 232
 	oHeldC  = 240
 	oTile   = 248
+	oStrips = 256
 )
 
 const header = `
@@ -153,7 +154,8 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		name += "f"
 		how = "B packed, A by rows, for few strips"
 	}
-	f.text(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s, %s.", h, cols*np, fam.b, how))
+	const frame = 32 // where the panels of a strip begin, for the strips that follow
+	f.textFrame(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s, %s.", h, cols*np, fam.b, how), frame)
 	n := nv * np // vectors a row
 	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*n+v) }
 	firstB := h * n
@@ -193,6 +195,20 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if maskReg != "" {
 		f.p("\tMOVL $0xffff0000, AX")
 		f.p("\tVPBROADCASTD AX, %s", maskReg)
+	}
+	first := []struct {
+		at   string
+		what int
+	}{{"panels-8(SP)", oPanels}, {"b-16(SP)", oB}, {"c-24(SP)", oC}}
+	if fam.b == "dot8" {
+		first = append(first, struct {
+			at   string
+			what int
+		}{"comp-32(SP)", oComp})
+	}
+	for _, x := range first {
+		f.p("\tMOVQ %d(DI), AX", x.what)
+		f.p("\tMOVQ AX, %s", x.at)
 	}
 	f.p("panel:")
 	f.p("\tMOVQ $-1, R15")
@@ -592,6 +608,24 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	f.p("\tJMP panel")
 	f.p("end:")
+	f.p("\tDECQ %d(DI)", oStrips)
+	f.p("\tJLE out")
+	f.p("\tMOVQ %d(DI), CX", oLDC)
+	f.p("\tIMULQ $%d, CX", h)
+	f.p("\tADDQ CX, c-24(SP)")
+	for _, x := range first {
+		f.p("\tMOVQ %s, AX", x.at)
+		f.p("\tMOVQ AX, %d(DI)", x.what)
+	}
+	f.p("\tMOVQ %d(DI), AX", oAPS)
+	f.p("\tADDQ AX, %d(DI)", oA)
+	if fam.b == "dot8" {
+		f.p("\tCMPQ %d(DI), $0", oRows)
+		f.p("\tJEQ panel")
+		f.p("\tADDQ $%d, %d(DI)", 4*h, oRows)
+	}
+	f.p("\tJMP panel")
+	f.p("out:")
 	f.p("\tVZEROUPPER")
 	f.p("\tRET")
 	return name

@@ -26,10 +26,13 @@ func (f *file) p(format string, args ...any) {
 }
 
 // text opens a function that takes *kargs.
-func (f *file) text(name, doc string) {
+func (f *file) text(name, doc string) { f.textFrame(name, doc, 0) }
+
+// textFrame opens a function that takes *kargs and has so many bytes of locals.
+func (f *file) textFrame(name, doc string, frame int) {
 	f.p("")
 	f.p("// func %s(p *kargs)", name)
-	f.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
+	f.p("TEXT ·%s(SB), NOSPLIT, $%d-8", name, frame)
 	fmt.Fprintf(&f.stubs, "\n// %s %s\n//\n//go:noescape\nfunc %s(p *kargs)\n", name, doc, name)
 	f.names = append(f.names, name)
 }
