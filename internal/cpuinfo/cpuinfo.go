@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/cpuid/v2"
 )
@@ -99,8 +100,21 @@ var describe = sync.OnceValue(func() *Info {
 	return in
 })
 
+var described atomic.Pointer[Info] // what describe returned, for small products at the price of a load
+
 // Get returns the description of this processor. The result is shared and must not be changed.
-func Get() *Info { return describe() }
+func Get() *Info {
+	if in := described.Load(); in != nil {
+		return in
+	}
+	return first()
+}
+
+func first() *Info {
+	in := describe()
+	described.Store(in)
+	return in
+}
 
 // Has reports whether kernels of the level may run here.
 func (in *Info) Has(isa ISA) bool {

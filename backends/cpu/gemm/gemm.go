@@ -109,10 +109,7 @@ type call struct {
 	scaled      bool
 }
 
-func multiply(x *call, o *Options) (err error) {
-	if x.pb != nil && x.pb.file {
-		defer mem.Caught(mem.Catch(), &err)
-	}
+func multiply(x *call, o *Options) error {
 	isa, err := o.isa()
 	if err != nil {
 		return err
@@ -131,27 +128,42 @@ func multiply(x *call, o *Options) (err error) {
 	if x.c.Rows == 0 || x.c.Cols == 0 {
 		return nil
 	}
+	if x.pb != nil && x.pb.file {
+		return x.runMapped(&opt, isa, kn)
+	}
+	return x.run(&opt, isa, kn)
+}
+
+// runMapped is run with weights of a mapped file, which may be cut short meanwhile.
+func (x *call) runMapped(opt *Options, isa ISA, kn *knobs) (err error) {
+	defer mem.Caught(mem.Catch(), &err)
+	return x.run(opt, isa, kn)
+}
+
+// run computes a product that has been checked and has elements.
+func (x *call) run(opt *Options, isa ISA, kn *knobs) error {
+	w := opt.Workspace
+	if w == nil {
+		w = takeWorkspace()
+	} else if !w.busy.TryLock() {
+		return errors.New("gemm: the workspace is in use by another call")
+	}
+	defer w.release(opt.Workspace == nil) // with few ways out of the function it costs next to nothing
+	return w.prod.multiply(w, x, opt, isa, kn)
+}
+
+func (p *product) multiply(w *Workspace, x *call, opt *Options, isa ISA, kn *knobs) error {
 	acc := opt.Accumulate
 	if x.scaled && x.alpha == 1 && (x.beta == 0 || x.beta == 1) {
 		acc, x.scaled = x.beta == 1, false
 	}
-
-	w := opt.Workspace
-	if w == nil {
-		w = takeWorkspace()
-		defer giveWorkspace(w)
-	} else if !w.busy.TryLock() {
-		return errors.New("gemm: the workspace is in use by another call")
-	} else {
-		defer w.busy.Unlock()
-	}
-	p := &w.prod
-	if err := p.set(x, &opt, isa, kn, acc); err != nil {
+	err := p.set(x, opt, isa, kn, acc)
+	switch {
+	case err != nil:
 		return err
-	}
-	if p.k == 0 || x.scaled && x.alpha == 0 {
+	case p.k == 0 || x.scaled && x.alpha == 0:
 		err = p.empty()
-	} else {
+	default:
 		err = p.run(w)
 	}
 	p.a, p.b, p.c, p.pb, p.pa, p.epi = Matrix{}, Matrix{}, Matrix{}, nil, nil, nil

@@ -155,6 +155,15 @@ func takeWorkspace() *Workspace {
 	return w
 }
 
+// release ends a call's use of a workspace, its own or one of the pool.
+func (w *Workspace) release(pooled bool) {
+	if pooled {
+		giveWorkspace(w)
+	} else {
+		w.busy.Unlock()
+	}
+}
+
 func giveWorkspace(w *Workspace) {
 	if spare.one.CompareAndSwap(nil, w) {
 		return
