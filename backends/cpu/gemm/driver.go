@@ -13,6 +13,7 @@ import (
 type product struct {
 	engine    engine // of the last call, and what it was chosen by
 	engineKey engineKey
+	last      plan
 
 	kern *kernel
 	bf   format // in which B is packed; when the kernel reads another one, chunks are widened
@@ -272,8 +273,9 @@ func (p *product) run(w *Workspace) error {
 		p.a.ptr, p.a.len = w.at(0), p.m*p.k
 		p.fillFront(&given)
 	}
-	if l.whole {
-		p.runWhole(w, l.row)
+	if p.last = (plan{whole: l.whole && p.front == 0, size: l.size, row: l.row}); l.whole {
+		p.cutWhole()
+		p.computeWhole(w, l.row)
 		return nil
 	}
 	if l.size > 0 {
@@ -321,8 +323,8 @@ func (p *product) fillFront(given *Matrix) {
 	}
 }
 
-// runWhole computes a product that is one block; what its rows start from is summed at an offset of the workspace.
-func (p *product) runWhole(w *Workspace, rows int) {
+// cutWhole cuts a product that is one block of C, one chunk of k, and reads both operands where they lie.
+func (p *product) cutWhole() {
 	p.m0, p.n0, p.k0, p.mp, p.np, p.kp = 0, 0, 0, p.m, p.n, p.k
 	p.cutRows(p.m)
 	p.panels = ceilDiv(p.n, p.kern.b.nr)
@@ -333,21 +335,21 @@ func (p *product) runWhole(w *Workspace, rows int) {
 	if len(p.workers) == 0 {
 		p.workers = make([]worker, 1)
 	}
-	if p.kern.b.flip() != 0 && p.pa == nil {
+}
+
+// computeWhole is compute for such a product; what its rows start from is summed at an offset of the workspace. Strips of one height, of which there
+// are two, are computed by one call where the kernel can: such products are small enough for what a call costs to count.
+func (p *product) computeWhole(w *Workspace, rows int) {
+	kern := p.kern
+	if kern.b.flip() != 0 && p.pa == nil {
 		p.rowInit = w.at(rows)
 		sumRows(p.rowInit, &p.a, 0, p.m)
 	}
-	if kern := p.kern; p.bl.kc*p.panels*kern.a.lane()*kern.b.nr > p.kn.callBytes {
+	if p.bl.kc*p.panels*kern.a.lane()*kern.b.nr > p.kn.callBytes {
 		p.compute(0, 0) // in several calls
 		return
 	}
-	p.computeWhole()
-}
-
-// computeWhole is compute for a product that is one block of C, one chunk of k, and reads both operands where they lie. Strips of one height, of which there
-// are two, are computed by one call where the kernel can: such products are small enough for what a call costs to count.
-func (p *product) computeWhole() {
-	kern, args := p.kern, &p.workers[0].args
+	args := &p.workers[0].args
 	nr, cols := kern.b.nr, p.np
 	p.prepare(args)
 	args.ahead, args.aheadLine, args.fold, args.rows = 0, 16, p.fold(), nil

@@ -152,19 +152,27 @@ func (x *call) run(opt *Options, isa ISA, kn *knobs) error {
 	return w.prod.multiply(w, x, opt, isa, kn)
 }
 
-func (p *product) multiply(w *Workspace, x *call, opt *Options, isa ISA, kn *knobs) error {
+// multiply computes a product in a workspace, whose own it is.
+func (p *product) multiply(w *Workspace, x *call, opt *Options, isa ISA, kn *knobs) (err error) {
 	acc := opt.Accumulate
 	if x.scaled && x.alpha == 1 && (x.beta == 0 || x.beta == 1) {
 		acc, x.scaled = x.beta == 1, false
 	}
-	err := p.set(x, opt, isa, kn, acc)
-	switch {
-	case err != nil:
-		return err
-	case p.k == 0 || x.scaled && x.alpha == 0:
-		err = p.empty()
-	default:
-		err = p.run(w)
+	key, small := keyOf(x, opt, isa, kn, acc)
+	if small && key == p.last.key && p.last.size <= len(w.buf) {
+		p.a, p.b, p.c, p.pb, p.epi, p.aZero = x.a, x.b, x.c, x.pb, opt.Epilogue, opt.AZero
+		p.forgetPacks()
+		p.computeWhole(w, p.last.row)
+	} else {
+		p.last.key = planKey{}
+		if err = p.set(x, opt, isa, kn, acc); err != nil {
+			return err
+		}
+		if p.k == 0 || x.scaled && x.alpha == 0 {
+			err = p.empty()
+		} else if err = p.run(w); small && p.last.whole && err == nil {
+			p.last.key = key
+		}
 	}
 	p.a, p.b, p.c, p.pb, p.pa, p.epi = Matrix{}, Matrix{}, Matrix{}, nil, nil, nil
 	return err
@@ -219,9 +227,7 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 	}
 	p.m, p.n, p.k = x.c.Rows, x.c.Cols, x.a.Cols
 	p.a, p.b, p.c, p.pb, p.pa = x.a, x.b, x.c, x.pb, x.pa
-	for i := range p.workers {
-		p.workers[i].packs = [2]int{}
-	}
+	p.forgetPacks()
 	p.threads, p.acc, p.epi, p.aZero = opt.threads(), acc, opt.Epilogue, opt.AZero
 	p.alpha, p.beta, p.scaled = x.alpha, x.beta, x.scaled
 	p.scratch = x.c.typ != p.kern.acc || x.c.ColStride != 1 || x.scaled || p.epi != nil && p.epi.After.typ != 0 &&
@@ -230,6 +236,13 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 		p.scaled, p.alpha, p.beta = true, 1, 1
 	}
 	return nil
+}
+
+// forgetPacks forgets what the last product copied.
+func (p *product) forgetPacks() {
+	for i := range p.workers {
+		p.workers[i].packs = [2]int{}
+	}
 }
 
 // WorkspaceBytes returns how many bytes a new workspace holds after the product C = A B of matrices of these shapes, strides and types, of which no
