@@ -184,6 +184,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.strides(h)
 	}
 	pair := (byRows || form == anyPairs) && np > 1
+	bare := pair && form == rowsA // has a loop for when nothing is to be fetched
 	if pair { // h <= pairRows: R11 and the following are free
 		f.p("\tMOVQ %d(DI), R11", oBPS)
 	} else if np > 1 { // h <= 3: R10, R11 are free
@@ -312,7 +313,11 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if fast {
 		f.p("\tMOVQ %d(DI), SI", oAhead)
 		f.p("\tTESTQ SI, SI")
-		f.p("\tJEQ near")
+		if bare {
+			f.p("\tJEQ sums")
+		} else {
+			f.p("\tJEQ near")
+		}
 		f.p("\tMOVQ %d(DI), DX", oAheadS)
 		if pair {
 			if form == rowsFew {
@@ -334,12 +339,12 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 				f.p("\tADDQ CX, DX")
 			}
 		}
-		f.p("\tJMP sums")
-		f.p("near: // nothing to fetch: the address stays in A")
-		f.p("\tMOVQ %d(DI), SI", oA)
-		if pair {
-			f.p("\tMOVQ SI, R13")
-			if form == rowsFew {
+		if !bare {
+			f.p("\tJMP sums")
+			f.p("near: // nothing to fetch: the address stays in A")
+			f.p("\tMOVQ %d(DI), SI", oA)
+			if pair {
+				f.p("\tMOVQ SI, R13")
 				f.p("\tXORL R12, R12")
 			}
 		}
@@ -530,6 +535,20 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	f.p("\tSUBQ $%d, CX", unroll)
 	f.p("\tJLT rest")
+	if bare {
+		f.p("\tTESTQ SI, SI")
+		f.p("\tJNE loop")
+		f.p("\tPCALIGN $32")
+		f.p("bare:")
+		for u := range unroll {
+			fastStep(u)
+		}
+		f.p("\tADDQ $%d, AX", unroll*aStep)
+		f.p("\tADDQ $%d, BX", unroll*bStep)
+		f.p("\tSUBQ $%d, CX", unroll)
+		f.p("\tJGE bare")
+		f.p("\tJMP rest")
+	}
 	f.p("\tPCALIGN $32")
 	f.p("loop:")
 	for u := 0; u < unroll; u++ {
