@@ -579,21 +579,31 @@ func rowSums(rows, strip unsafe.Pointer, kern *kernel, h, steps int) {
 func sumRows(rows unsafe.Pointer, a *Matrix, row, h int) {
 	out := unsafe.Slice((*int32)(rows), h)
 	src, k := a.at(row, 0), a.Cols
+	if sumBytes != nil && k%sumUnit == 0 && k <= packCallBytes {
+		flipped := int32(0)
+		if a.typ == U8 {
+			flipped = 128 * int32(k)
+		}
+		for i, most := 0, packCallBytes/k; i < h; i += most {
+			part := out[i:min(i+most, h)]
+			sumBytes(unsafe.Pointer(&part[0]), unsafe.Add(src, i*a.RowStride), a.RowStride, len(part), k, a.typ == U8)
+			for j, sum := range part {
+				part[j] = -128 * (sum - flipped)
+			}
+		}
+		return
+	}
 	done := 0
 	clear(out)
 	if sumBytes != nil && k >= sumUnit {
 		done = k / sumUnit * sumUnit
-		const together = 16
-		for i := 0; i < h; i += together {
-			var total [together]int32
-			part := out[i:min(i+together, h)]
-			for t := 0; t < done; t += packCallBytes / together {
-				sumBytes(unsafe.Pointer(&part[0]), unsafe.Add(src, i*a.RowStride+t), a.RowStride, len(part), min(packCallBytes/together, done-t), a.typ == U8)
-				for j, v := range part {
-					total[j] += v
-				}
+		for i := range out {
+			sum := int32(0)
+			for t := 0; t < done; t += packCallBytes {
+				sumBytes(unsafe.Pointer(&out[i]), unsafe.Add(src, i*a.RowStride+t), a.RowStride, 1, min(packCallBytes, done-t), a.typ == U8)
+				sum += out[i]
 			}
-			copy(part, total[:])
+			out[i] = sum
 		}
 	}
 	for i := range out {
