@@ -121,6 +121,9 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 				return err
 			}
 			defer c.chat.Close()
+			if jinja == "" && c.m.options.Model != "" && c.m.ChatTemplate() == "" {
+				fmt.Fprintf(c.notes, "%s has no chat template (it may not have been trained to converse): a common one is taken; --template names another.\n", c.m.name)
+			}
 			if system != "" && len(messages) > 0 && messages[0].Role == "system" {
 				messages = messages[1:]
 			}
@@ -152,7 +155,7 @@ lines come from a pipe or file, the exit status is 1 in the end.`,
 	keep.add(cmd, "keep what the model has read of the conversation in `FILE` when it ends; the next start, with --history, does not read that again")
 	cmd.Flags().IntVarP(&n, "tokens", "n", 512, "tokens of an answer at most; 0 means as many as the context holds")
 	cmd.Flags().StringVar(&system, "system", "", "system message: what the model is told about itself")
-	cmd.Flags().StringVar(&template, "template", "", "Jinja chat template in `FILE`; without it the model's own is used")
+	cmd.Flags().StringVar(&template, "template", "", "Jinja chat template in `FILE`; without it the model's own is used, else ChatML if the vocabulary has its tokens, else lines that begin with User: and Assistant:")
 	cmd.Flags().StringVar(&history, "history", "", "JSON `FILE` in which the conversation is kept after each turn, and gone on with at the next start")
 	return cmd
 }
@@ -332,8 +335,13 @@ func (c *conversation) ask(ctx context.Context, question string) error {
 	if !c.json && (text.Len() > 0 || failed == nil) {
 		fmt.Fprintln(c.out)
 	}
-	if stopped {
+	switch {
+	case stopped:
 		fmt.Fprintln(c.notes, "(stopped)")
+	case failed == nil && stats.Reason == llm.ReasonLength:
+		fmt.Fprintf(c.notes, "(-n %d reached)\n", c.options.MaxTokens)
+	case failed == nil && stats.Reason == llm.ReasonContext:
+		fmt.Fprintf(c.notes, "(the context of %d tokens is full)\n", c.m.Context())
 	}
 	return errors.Join(failed, c.save())
 }

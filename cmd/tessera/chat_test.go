@@ -15,6 +15,7 @@ import (
 	"github.com/tessera-go/tessera/cmd/tessera/internal/cli"
 	"github.com/tessera-go/tessera/models/chat"
 	"github.com/tessera-go/tessera/models/llm"
+	"github.com/tessera-go/tessera/models/llm/tolstoy"
 	"github.com/tessera-go/tessera/models/use"
 )
 
@@ -72,6 +73,29 @@ func TestChatCommand(t *testing.T) {
 	_, _, err = typed(t, "/clear\n", args...)
 	require.NoError(t, err)
 	require.Equal(t, []chat.Message{{Role: "system", Content: "War and Peace."}}, readMessages(t, file))
+}
+
+// What an answer was cut by is said, and what a model without a chat template is given.
+func TestChatSaysWhatIsMissing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.gguf")
+	require.NoError(t, os.WriteFile(file, tolstoy.GGUF(), 0o600))
+	template := filepath.Join(t.TempDir(), "template.jinja")
+	require.NoError(t, os.WriteFile(template, []byte("{% for m in messages %}{{ m.content }}{% endfor %}"), 0o600))
+	const without = "m.gguf has no chat template"
+
+	out, stderr, err := typed(t, "The prince\n", "chat", "--model", file, "-n", "3", "--temp", "0")
+	require.NoError(t, err)
+	require.Contains(t, stderr, without)
+	require.Contains(t, stderr, "\n(-n 3 reached)\n")
+	require.NotContains(t, out, "reached")
+
+	_, stderr, err = typed(t, "The prince\n", "chat", "--model", file, "-n", "0", "--temp", "0", "--context", "16", "--template", template, "--logit-bias", "0=-inf")
+	require.NoError(t, err)
+	require.Equal(t, "(the context of 16 tokens is full)\n", stderr)
+
+	_, stderr, err = typed(t, "The prince\n", "chat", "--model", file, "-n", "3", "--temp", "0", "--json")
+	require.NoError(t, err)
+	require.NotContains(t, stderr, "reached", "the document has a reason")
 }
 
 func TestChatMistakes(t *testing.T) {

@@ -21,6 +21,9 @@ type Chat struct {
 	forgotten int
 }
 
+// ChatTemplate returns the Jinja template of the model's file or folder, which says how a conversation is written; empty where there is none.
+func (m *Model) ChatTemplate() string { return m.template }
+
 // NewChat starts a conversation. The template is the file's, or the given one if it is not empty; files without one get
 // [chat.ChatML] if they know its tokens, else [chat.Plain]. A system message may be empty.
 func (m *Model) NewChat(system, template string) (*Chat, error) {
