@@ -322,3 +322,21 @@ func TestAgrees(t *testing.T) {
 		require.Equal(t, c.want, c.b.Agrees(c.a))
 	}
 }
+
+// Every printable ASCII rune that is no letter and no digit stands alone in BERT's pieces, as punctuation of other scripts does. The given cases
+// have only some of them.
+func TestBertPunctuation(t *testing.T) {
+	split := func(s string) (pieces []string) {
+		splitBert(s, func(p string) { pieces = append(pieces, p) })
+		return pieces
+	}
+	const ascii = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+	require.Len(t, ascii, 32)
+	for _, r := range ascii + "«»¿–—…、。" {
+		require.Equal(t, []string{"a", string(r), "1"}, split("a"+string(r)+"1"))
+	}
+	for _, r := range "a7é€©中" {
+		require.Equal(t, []string{"a" + string(r) + "1"}, split("a"+string(r)+"1"))
+	}
+	require.Equal(t, []string{"a", "b"}, split(" a\t\n b "))
+}
