@@ -45,7 +45,7 @@ var (
 	wrongLLM      = both(wrongModel, wrong{"context": {"-1", "99999999"}, "cache-type": {"", "nonsense", "q4_0"}})
 	wrongSampling = wrong{
 		"temp": {"-1"}, "top-k": {"-1"}, "top-p": {"-0.1", "1.1"}, "min-p": {"-0.1", "1.1"}, "repeat-penalty": {"-1", "0"}, "presence-penalty": nil, "frequency-penalty": nil,
-		"logit-bias": {"", "1", "x=1", "1=x", "1=NaN", "1=inf", "1=+Inf", "1=1e39", "1=-1e39", "99999999=1", "-1=1"}, "tokens": {"-1"},
+		"logit-bias": {"", "1", "x=1", "1=x", "1=NaN", "1=inf", "1=+Inf", "1=1e39", "1=-1e39", "99999999=1", "-1=1"}, "tokens": {"-1"}, "stop": {"\xff", "\xbd w"},
 	}
 	wrongDraft = wrong{"draft-tokens": {"0", "-1", "65"}}
 	wrongAIE   = wrong{
@@ -70,8 +70,8 @@ func flagCases(t *testing.T) map[string]flagCase {
 	return map[string]flagCase{
 		"backends": {},
 		"generate": {args: []string{"-n", "1"}, wrong: both(wrongLLM, wrongSampling, wrongDraft, wrong{"overflow": {"", "nonsense"}}),
-			files: []string{"model", "trace", "draft", "prompt-cache"}, any: []string{"cache", "prompt", "seed", "stop"}},
-		"chat":  {wrong: both(wrongLLM, wrongSampling, wrongDraft), files: []string{"model", "trace", "template", "history", "draft", "prompt-cache"}, any: []string{"cache", "system", "seed", "stop"}},
+			files: []string{"model", "trace", "draft", "prompt-cache"}, any: []string{"cache", "prompt", "seed"}},
+		"chat":  {wrong: both(wrongLLM, wrongSampling, wrongDraft), files: []string{"model", "trace", "template", "history", "draft", "prompt-cache"}, any: []string{"cache", "system", "seed"}},
 		"embed": {args: []string{"a text"}, wrong: both(wrongLLM, wrong{"pooling": {"nonsense"}}), files: []string{"model", "trace"}, any: []string{"cache"}},
 		"perplexity": {args: []string{"--file", "main_test.go"}, wrong: both(wrongLLM, wrong{"context": {"-1", "1", "99999999"}, "file": {""}}),
 			files: []string{"model", "trace", "file"}, any: []string{"cache"}},

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +53,11 @@ func (s *samplingFlags) options() (sample.Options, error) {
 			o.Bias = map[int32]float64{}
 		}
 		o.Bias[int32(n)] = v
+	}
+	for _, stop := range s.stop {
+		if !utf8.ValidString(stop) {
+			return *o, cli.Usagef("--stop %q: a text in UTF-8 is right", stop)
+		}
 	}
 	if o.Repetition == 0 { // which the library takes for a field that was not set
 		return *o, cli.Usagef("--repeat-penalty 0: a number above 0 is right; 1 is off")

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tessera-go/tessera/models/sample"
 	"github.com/tessera-go/tessera/tensor"
@@ -344,6 +345,11 @@ func newEmitter(m *Model, o *GenerateOptions, atStart bool, yield func(Token, er
 		return nil, fmt.Errorf("llm: Overflow is %d, Stop or Shift is right", o.Overflow)
 	}
 	stops := slices.DeleteFunc(slices.Clone(o.Stop), func(s string) bool { return s == "" })
+	for _, s := range stops {
+		if !utf8.ValidString(s) { // it would cut runes, of which what is shown consists
+			return nil, fmt.Errorf("llm: the stop text %q is no UTF-8", s)
+		}
+	}
 	return &emitter{m: m, o: o, sampler: s, text: m.Tokenizer.Stream(atStart), hold: &stopper{stops: stops}, yield: yield, start: time.Now()}, nil
 }
 

@@ -22,9 +22,11 @@ func TestGenerateOptionsOutOfRange(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	for want, o := range map[string]llm.GenerateOptions{
-		"MaxTokens is -1": {MaxTokens: -1},
-		"Top is -2":       {MaxTokens: 1, Top: -2},
-		"Overflow is 7":   {MaxTokens: 1, Overflow: 7},
+		"MaxTokens is -1":  {MaxTokens: -1},
+		"Top is -2":        {MaxTokens: 1, Top: -2},
+		"Overflow is 7":    {MaxTokens: 1, Overflow: 7},
+		`"\xbd w" is no`:   {MaxTokens: 1, Stop: []string{"The", "\xbd w"}},
+		`"\xe2\x98" is no`: {MaxTokens: 1, Stop: []string{"☃"[:2]}},
 	} {
 		var errs []error
 		for _, err := range m.Generate(context.Background(), "The prince", o) {
