@@ -20,6 +20,38 @@ func permuted(t testing.TB, x tensor.Tensor, order ...int) tensor.Tensor {
 	return y
 }
 
+// scattered returns n ids below a bound, in no order, of which some are equal.
+func scattered(n, below int) tensor.Tensor {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(i * i * 7 % below)
+	}
+	return tensor.Of(ids, n)
+}
+
+// Rows that are written into a cache have the bytes of the reference, whatever their number, order, type and layout.
+func TestSetRowsShared(t *testing.T) {
+	half := tensor.New(tensor.F16, 1500, 64)
+	require.NoError(t, tensor.Copy(half, normal(1500, 64)))
+	for _, rows := range []tensor.Tensor{normal(1500, 64), half} {
+		for _, indices := range []tensor.Tensor{count(1500), scattered(1500, 2000), scattered(1500, 3)} {
+			for _, d := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0} {
+				target := tensor.New(d, 2000, 64)
+				want := target.Clone()
+				require.NoError(t, shape.SetRows{}.Reference([]tensor.Tensor{want}, []tensor.Tensor{want, rows, indices}))
+				for _, threads := range []int{1, 3} {
+					p, frame := one(t, newBackend(threads, cpuinfo.Get().ISA), shape.SetRows{}, nil, target.Clone(), rows, indices)
+					run := func() { require.NoError(t, p.Run(context.Background(), frame, 0, 1)) }
+					run()
+					require.Equal(t, want.Raw(), frame[3].Raw(), d)
+					require.Zero(t, testing.AllocsPerRun(5, run), d)
+					require.NoError(t, p.Close())
+				}
+			}
+		}
+	}
+}
+
 // Rows that are quantized into a cache have the bytes of the reference, whatever their order, type and layout.
 func TestSetRowsQuantizes(t *testing.T) {
 	half := tensor.New(tensor.F16, 70, 64)

@@ -104,9 +104,9 @@ func Held(p backends.Program) int {
 		case *gatherKernel:
 			n += 8 * len(k.v)
 		case *setRowsKernel:
-			n += 8*len(k.v) + 4*len(k.buf)
+			n += 8*(len(k.v)+len(k.seen)) + sizes(k.buf)
 		case *setBlocksKernel:
-			n += 8*len(k.v) + sizes(k.buf)
+			n += 8*(len(k.v)+len(k.seen)) + sizes(k.buf)
 		}
 	}
 	return n

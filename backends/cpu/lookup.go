@@ -34,6 +34,49 @@ func (k *ids) read(op string, t *tensor.Tensor, n int, wrap bool) error {
 	return nil
 }
 
+// targets are ids that say where to write. Those that all differ are shared out among workers; of equal ones the last must win.
+type targets struct {
+	ids
+	size int      // ids of a job
+	seen []uint64 // a bit for each place
+}
+
+// share divides the ids into jobs of so many, or one of all, and returns their number. There are n places.
+func (k *targets) share(threads, grain, n int) int {
+	size, count := jobs(len(k.v), max(1, grain))
+	if par.Workers(threads, count) == 1 || !k.differ(n) {
+		size, count = len(k.v), 1
+	}
+	k.size = size
+	return count
+}
+
+// differ reports whether no two ids are equal.
+func (k *targets) differ(n int) bool {
+	if len(k.v) > n {
+		return false
+	}
+	if words := (n + 63) / 64; len(k.seen) < words {
+		k.seen = make([]uint64, words)
+	}
+	done := 0
+	for _, id := range k.v {
+		bit := uint64(1) << (id % 64)
+		if k.seen[id/64]&bit != 0 {
+			break
+		}
+		k.seen[id/64] |= bit
+		done++
+	}
+	for _, id := range k.v[:done] {
+		k.seen[id/64] = 0
+	}
+	return done == len(k.v)
+}
+
+// of returns the range of a job's ids.
+func (k *targets) of(job int) (from, to int) { return job * k.size, min((job+1)*k.size, len(k.v)) }
+
 // getRowsKernel looks up rows of a table of any type.
 type getRowsKernel struct {
 	ids
@@ -154,10 +197,9 @@ func moveElems(p, q unsafe.Pointer, d, s, n, size int) {
 	}
 }
 
-// setRowsKernel writes slabs of one tensor into another's memory. Slabs are written in order, so that of equal ids the last wins; the
-// elements of one slab are few, so it stays on one worker.
+// setRowsKernel writes slabs of one tensor into another's memory.
 type setRowsKernel struct {
-	ids
+	targets
 	e          *env
 	axis       int
 	dst, src   int
@@ -165,8 +207,12 @@ type setRowsKernel struct {
 	slab       loop // over the slab: target, source
 	from, to   tensor.DType
 	same       bool
+	plain      bool   // slabs are float32 side by side, and stay so
 	update     copier // of a result that is not the target's memory
-	buf        []float32
+	base, data unsafe.Pointer
+	dstStep    int // bytes between slabs
+	srcStep    int
+	buf        [][]float32 // of workers
 }
 
 func setRowsKernelFor(op shape.SetRows, c ops.Call) kernel {
@@ -190,9 +236,6 @@ func (k *setRowsKernel) bind(_ context.Context, e *env, part *ops.Part, n *ops.N
 	d, s := part.Values[k.dst].Spec, part.Values[k.src].Spec
 	d.Dims[k.axis], s.Dims[k.axis] = 1, 1
 	k.slab.shape(d.Shape(), d, s)
-	if !k.same {
-		k.buf = make([]float32, strip)
-	}
 	return nil
 }
 
@@ -209,15 +252,41 @@ func (k *setRowsKernel) run(e *env, frame []tensor.Tensor) error {
 	}
 	ts := [maxOperands]*tensor.Tensor{out, src}
 	k.slab.update(&ts)
-	dstStep, srcStep := out.Strides[k.axis]*k.to.Size(), src.Strides[k.axis]*k.from.Size()
-	base, from := out.Ptr(), src.Ptr()
-	for i, id := range k.v {
-		k.write(unsafe.Add(base, int(id)*dstStep), unsafe.Add(from, i*srcStep))
+	k.dstStep, k.srcStep = out.Strides[k.axis]*k.to.Size(), src.Strides[k.axis]*k.from.Size()
+	k.base, k.data = out.Ptr(), src.Ptr()
+	k.plain = k.from == tensor.F32 && k.slab.depth == 1 && k.slab.innerStep(0) == k.to.Size() && k.slab.innerStep(1) == 4
+	jobCount := k.share(e.threads, grainExp/k.slab.total, dst.Dims[k.axis])
+	for w := par.Workers(e.threads, jobCount); len(k.buf) < w && !k.same && !k.plain; {
+		k.buf = append(k.buf, make([]float32, strip))
 	}
+	if jobCount == 1 {
+		k.Do(0, 0)
+		return nil
+	}
+	par.Run(e.threads, jobCount, k)
 	return nil
 }
 
-func (k *setRowsKernel) write(p, q unsafe.Pointer) {
+// Do writes one job's slabs.
+func (k *setRowsKernel) Do(worker, job int) {
+	if k.e.stopped() {
+		return
+	}
+	var buf []float32
+	if !k.same && !k.plain {
+		buf = k.buf[worker]
+	}
+	for i, to := k.of(job); i < to; i++ {
+		p, q := unsafe.Add(k.base, int(k.v[i])*k.dstStep), unsafe.Add(k.data, i*k.srcStep)
+		if k.plain {
+			k.e.storeFloats(p, k.to, k.to.Size(), floats(q, k.slab.total))
+			continue
+		}
+		k.write(p, q, buf)
+	}
+}
+
+func (k *setRowsKernel) write(p, q unsafe.Pointer, buf []float32) {
 	var c cursor
 	for at := 0; at < k.slab.total; {
 		n := k.slab.left(&c)
@@ -232,18 +301,17 @@ func (k *setRowsKernel) write(p, q unsafe.Pointer) {
 			k.e.loadFloats(floats(to, n), k.from, from, s)
 		default:
 			n = min(n, strip)
-			k.e.loadFloats(k.buf[:n], k.from, from, s)
-			k.e.storeFloats(to, k.to, d, k.buf[:n])
+			k.e.loadFloats(buf[:n], k.from, from, s)
+			k.e.storeFloats(to, k.to, d, buf[:n])
 		}
 		at += n
 		k.slab.advance(&c, n)
 	}
 }
 
-// setBlocksKernel quantizes slabs of floats into the memory of a tensor of blocks. Ascending ids, as those of a cache of keys, are
-// shared out among workers; of others the last of equal ones must win.
+// setBlocksKernel quantizes slabs of floats into the memory of a tensor of blocks.
 type setBlocksKernel struct {
-	ids
+	targets
 	e          *env
 	axis       int
 	dst, src   int
@@ -256,7 +324,6 @@ type setBlocksKernel struct {
 	dstStep    int // bytes between slabs
 	srcStep    int
 	along      int // bytes between elements of a row of the source
-	size       int // slabs of a job
 	buf        [][]float32
 	mu         sync.Mutex
 	err        error
@@ -296,11 +363,7 @@ func (k *setBlocksKernel) run(e *env, frame []tensor.Tensor) error {
 	o.Rank, s.Rank = o.Rank-1, s.Rank-1
 	k.slab.update(&[maxOperands]*tensor.Tensor{&o, &s})
 	k.base, k.data, k.err = out.Ptr(), src.Ptr(), nil
-	k.size = len(k.v)
-	jobCount := 1
-	if ascending(k.v) {
-		k.size, jobCount = jobs(len(k.v), max(1, grainExp/(k.width*k.slab.total)))
-	}
+	jobCount := k.share(e.threads, grainExp/(k.width*k.slab.total), dst.Dims[k.axis])
 	for w := par.Workers(e.threads, jobCount); len(k.buf) < w; {
 		k.buf = append(k.buf, make([]float32, k.width))
 	}
@@ -312,23 +375,13 @@ func (k *setBlocksKernel) run(e *env, frame []tensor.Tensor) error {
 	return k.err
 }
 
-// ascending reports whether every id is above the one before.
-func ascending(v []int64) bool {
-	for i := 1; i < len(v); i++ {
-		if v[i] <= v[i-1] {
-			return false
-		}
-	}
-	return true
-}
-
 // Do quantizes one job's slabs.
 func (k *setBlocksKernel) Do(worker, job int) {
 	if k.e.stopped() {
 		return
 	}
 	bytes := k.width / k.to.Block() * k.to.Size()
-	for i := job * k.size; i < min((job+1)*k.size, len(k.v)); i++ {
+	for i, to := k.of(job); i < to; i++ {
 		p, q := unsafe.Add(k.base, int(k.v[i])*k.dstStep), unsafe.Add(k.data, i*k.srcStep)
 		var c cursor
 		for range k.slab.total {

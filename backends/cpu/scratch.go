@@ -109,14 +109,28 @@ func (k *gatherKernel) workspace(*env, *ops.Part, *ops.Node, func(int) bool) (wo
 	return workspace{own: 8 * len(k.v)}, nil
 }
 
-func (k *setRowsKernel) workspace(*env, *ops.Part, *ops.Node, func(int) bool) (workspace, error) {
-	return workspace{own: 8*len(k.v) + 4*len(k.buf)}, nil
+func (k *setRowsKernel) workspace(e *env, part *ops.Part, _ *ops.Node, _ func(int) bool) (workspace, error) {
+	workers, own := k.most(e, k.slab.total, part.Values[k.dst].Spec.Dims[k.axis])
+	if !k.same {
+		own += workers * 4 * strip
+	}
+	return workspace{own: own}, nil
 }
 
-func (k *setBlocksKernel) workspace(e *env, _ *ops.Part, _ *ops.Node, _ func(int) bool) (workspace, error) {
-	n := 0
-	if k.width*k.slab.total > 0 {
-		_, n = jobs(len(k.v), max(1, grainExp/(k.width*k.slab.total)))
+func (k *setBlocksKernel) workspace(e *env, part *ops.Part, _ *ops.Node, _ func(int) bool) (workspace, error) {
+	workers, own := k.most(e, k.width*k.slab.total, part.Values[k.dst].Spec.Dims[k.axis])
+	return workspace{own: own + workers*4*k.width}, nil
+}
+
+// most returns the largest number of workers for slabs of so many elements, and the bytes of what the ids take, of so many places.
+func (k *targets) most(e *env, slab, places int) (workers, bytes int) {
+	workers, bytes = 1, 8*len(k.v)
+	if slab > 0 {
+		_, n := jobs(len(k.v), max(1, grainExp/slab))
+		workers = par.Workers(e.threads, n)
 	}
-	return workspace{own: 8*len(k.v) + par.Workers(e.threads, max(n, 1))*4*k.width}, nil
+	if workers > 1 {
+		bytes += (places + 63) / 64 * 8
+	}
+	return workers, bytes
 }

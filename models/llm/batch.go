@@ -113,7 +113,7 @@ func (b *Batch) run(ctx context.Context, first int, ids [][]int32, at []int, eac
 		for i := range n {
 			for h := range g {
 				for j := range m {
-					w[(i*g+h)*m+j] = int32((i*g+h)*context + at[i] + j)
+					w[(i*m+j)*g+h] = int32((i*g+h)*context + at[i] + j)
 				}
 			}
 		}

@@ -136,16 +136,16 @@ func (b *builder) finish() error {
 // infer is the size that Reshape computes itself.
 var infer = ops.Const(-1)
 
-// projections computes queries, keys and values of a layer as [S, M, heads, size].
-func (b *builder) projections(p string, layer int, x graph.Value, seqs ops.Size) (q, k, v graph.Value) {
+// projections computes queries, keys and values of a layer as [S, M, heads, size], the queries of the chosen rows of x only, or of all.
+func (b *builder) projections(p string, layer int, x graph.Value, seqs ops.Size, chosen func(name string, x graph.Value) graph.Value) (q, k, v graph.Value) {
 	c := b.c
 	h, g := c.Heads[layer], c.KVHeads[layer]
 	nq, nk, nv := h*c.HeadDim, g*c.HeadDim, g*c.ValDim
 	if b.w.src.Has(p + "attn_qkv.weight") {
 		all := b.linear(p+"attn_qkv", x, nq+nk+nv, c.Dim)
-		q, k, v = b.cut(p+"q", all, 0, nq), b.cut(p+"k", all, nq, nq+nk), b.cut(p+"v", all, nq+nk, nq+nk+nv)
+		q, k, v = chosen(p+"q_wanted", b.cut(p+"q", all, 0, nq)), b.cut(p+"k", all, nq, nq+nk), b.cut(p+"v", all, nq+nk, nq+nk+nv)
 	} else {
-		q, k, v = b.linear(p+"attn_q", x, nq, c.Dim), b.linear(p+"attn_k", x, nk, c.Dim), b.linear(p+"attn_v", x, nv, c.Dim)
+		q, k, v = b.linear(p+"attn_q", chosen(p+"attn_norm_wanted", x), nq, c.Dim), b.linear(p+"attn_k", x, nk, c.Dim), b.linear(p+"attn_v", x, nv, c.Dim)
 	}
 	q = b.reshape(p+"q_heads", q, seqs, infer, ops.Const(h), ops.Const(c.HeadDim))
 	k = b.reshape(p+"k_heads", k, seqs, infer, ops.Const(g), ops.Const(c.HeadDim))
@@ -156,6 +156,9 @@ func (b *builder) projections(p string, layer int, x graph.Value, seqs ops.Size)
 	}
 	return q, k, v
 }
+
+// everyRow chooses all rows.
+func everyRow(_ string, x graph.Value) graph.Value { return x }
 
 // rope turns queries or keys.
 func (b *builder) rope(name string, layer int, x, positions, factors graph.Value) graph.Value {
@@ -224,7 +227,7 @@ type decoder struct {
 	ids       graph.Value         // i32 [S, M]
 	positions graph.Value         // i32 [S, M]
 	outs      graph.Value         // i32 [R]: the rows, of S*M, whose logits are wanted
-	writes    map[int]graph.Value // i32 [S*G*M] for each number G of key heads: rows of the cache
+	writes    map[int]graph.Value // i32 [S*M*G] for each number G of key heads: rows of the cache, in the order of new keys
 	keys      []graph.Value       // [S*G*context, D] for each layer
 	values    []graph.Value
 	logits    graph.Value // f32 [R, Vocab]
@@ -287,13 +290,21 @@ func buildDecoder(c *Config, w *weights, lim limits) (*decoder, error) {
 		values := b.Input(p+"values", lim.cache, rows, ops.Const(c.ValDim))
 		d.keys, d.values = append(d.keys, keys), append(d.values, values)
 
+		// The last layer computes keys and values of all tokens, everything else of those whose logits are wanted. Where there are several sequences the attention
+		// is computed for all tokens too: the wanted ones may be more of one sequence than of another.
+		at, chosen := d.positions, everyRow
+		if i == c.Layers-1 && lim.seqs == 1 {
+			chosen = func(name string, x graph.Value) graph.Value { return b.Apply(name, shape.GetRows{}, x, d.outs) }
+			at = b.reshape("wanted_positions", chosen("wanted_positions", b.reshape("all_positions", d.positions, infer, ops.Const(1))), seqs, infer)
+		}
 		a := b.norm(p+"attn_norm", x, c.Dim)
-		q, k, v := b.projections(p, i, a, seqs)
-		q = b.rope(p+"q_rope", i, q, d.positions, factors)
+		q, k, v := b.projections(p, i, a, seqs, chosen)
+		x = chosen("wanted", x)
+		q = b.rope(p+"q_rope", i, q, at, factors)
 		k = b.rope(p+"k_rope", i, k, d.positions, factors)
 		keys = b.store(p+"keys", keys, k, d.writes[g], c.HeadDim, seqs, g)
 		values = b.store(p+"values", values, v, d.writes[g], c.ValDim, seqs, g)
-		a = b.Apply(p+"attn", c.sdpa(i), b.swapHeads(p+"q_by_head", q), keys, values, graph.Value{}, d.positions)
+		a = b.Apply(p+"attn", c.sdpa(i), b.swapHeads(p+"q_by_head", q), keys, values, graph.Value{}, at)
 		a = b.reshape(p+"attn_rows", b.swapHeads(p+"attn_by_token", a), infer, ops.Const(h*c.ValDim))
 		a = b.linear(p+"attn_output", a, c.Dim, h*c.ValDim)
 		if w.src.Has(p + "post_attention_norm.weight") {
@@ -306,7 +317,9 @@ func buildDecoder(c *Config, w *weights, lim limits) (*decoder, error) {
 		}
 		x = b.add(p+"ffn_residual", f, x)
 	}
-	x = b.Apply("wanted", shape.GetRows{}, x, d.outs)
+	if lim.seqs > 1 {
+		x = b.Apply("wanted", shape.GetRows{}, x, d.outs)
+	}
 	x = b.norm("output_norm", x, c.Dim)
 	if lim.hidden {
 		d.hidden = x
@@ -330,7 +343,7 @@ func buildDecoder(c *Config, w *weights, lim limits) (*decoder, error) {
 
 // store writes new rows [S, M, G, D] into a cache and returns it as [S, G, context, D].
 func (b *builder) store(name string, cache, x, writes graph.Value, size int, seqs ops.Size, g int) graph.Value {
-	x = b.reshape(name+"_new", b.swapHeads(name+"_by_head", x), infer, ops.Const(size))
+	x = b.reshape(name+"_new", x, infer, ops.Const(size))
 	cache = b.Apply(name+"_write", shape.SetRows{}, cache, x, writes)
 	return b.reshape(name+"_cache", cache, seqs, ops.Const(g), infer, ops.Const(size))
 }

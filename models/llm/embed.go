@@ -148,7 +148,7 @@ func buildEncoder(c *Config, w *weights, tokens int) (*encoders, error) {
 	x = b.norm("token_embd_norm", x, c.Dim)
 	for i := range c.Layers {
 		p := fmt.Sprintf("blk.%d.", i)
-		q, k, v := b.projections(p, i, x, one)
+		q, k, v := b.projections(p, i, x, one, everyRow)
 		q, k = b.rope(p+"q_rope", i, q, e.pos, graph.Value{}), b.rope(p+"k_rope", i, k, e.pos, graph.Value{})
 		a := b.Apply(p+"attn", c.sdpa(i), b.swapHeads(p+"q_by_head", q), b.swapHeads(p+"k_by_head", k), b.swapHeads(p+"v_by_head", v))
 		a = b.reshape(p+"attn_rows", b.swapHeads(p+"attn_by_token", a), infer, ops.Const(c.Heads[i]*c.ValDim))

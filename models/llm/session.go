@@ -240,7 +240,7 @@ func (s *Session) run(ctx context.Context, ids []int32, rows int) ([]float32, er
 	for g, w := range s.writes {
 		for h := range g {
 			for i := range n {
-				w[h*n+i] = int32(h*context + start + i)
+				w[i*g+h] = int32(h*context + start + i)
 			}
 		}
 	}
