@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 
+	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
@@ -79,6 +80,7 @@ func (k *matmulKernel) run(e *env, frame []tensor.Tensor) error {
 	if k.residual >= 0 {
 		a.Residual = frame[k.in[k.residual]]
 	}
+	k.space.Data.(*run).source = qgemm.Source{e.run, uint64(k.in[0])} // products of one value, such as queries, keys and values
 	return k.plan.run(e.ctx, k.weights, a, &k.space)
 }
 

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/tessera-go/tessera/backends"
@@ -28,11 +29,14 @@ type env struct {
 	engine  *Engine
 	ctx     context.Context // of the run
 	done    <-chan struct{} // of the run's context; nil if it cannot end
-	run     uint64          // counts runs, for what may be kept within one
+	run     uint64          // its number among those of all programs, for what may be kept within one
 	angles  map[angleKey]*angles
 	scratch [][]float32 // a row of float32 for each worker
 	spaces  spaces      // of products: nodes run one after the other
 }
+
+// runs counts the runs of all programs.
+var runs atomic.Uint64
 
 // stopped reports whether the run's context has ended. Jobs look at it when they start.
 func (e *env) stopped() bool { return ended(e.done) }
@@ -80,7 +84,7 @@ type program struct {
 func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last int) error {
 	e := &p.env
 	e.ctx, e.done = ctx, ctx.Done()
-	e.run++
+	e.run = runs.Add(1)
 	for i := first; i < last; i++ {
 		if e.stopped() {
 			return context.Cause(ctx)

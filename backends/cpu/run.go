@@ -9,6 +9,7 @@ import (
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/par"
+	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/quant"
 	"github.com/tessera-go/tessera/tensor"
@@ -23,6 +24,7 @@ type run struct {
 	args    *matmul.Args
 	weights *packed
 	how     arithmetic
+	source  qgemm.Source // of A
 
 	a, b, c, residual tensor.Tensor // as the kernels see them
 	wide              [4]tensor.Tensor
@@ -88,7 +90,7 @@ func (r *run) multiply() error {
 		r.instead(tensor.F32)
 	}
 	r.layOut()
-	if rows := r.lines.total; r.how == blocked && r.epilogue && !s.Epilogue.IsZero() && rows > 1 && rows*s.N <= finishTogether {
+	if rows := r.lines.total; r.how == blocked && r.epilogue && !s.Epilogue.IsZero() && rows > 1 && (rows*s.N <= finishTogether || r.residual.Valid()) {
 		r.epilogue = false
 	}
 	if err := r.multiplyAll(); err != nil {
@@ -111,7 +113,8 @@ func (r *run) multiply() error {
 }
 
 // finishTogether is the number of results of a product with block weights up to which its epilogue waits for all of them: whole rows, which are still in the
-// caches, cost fewer calls than the pieces of a few columns that the product makes one after the other. A single row is one piece anyway.
+// caches, cost fewer calls than the pieces of a few columns that the product makes one after the other. A single row is one piece anyway. With a residual it always
+// waits: whole rows of it are fetched ahead of their use, pieces are not (on Ice Lake a product of 512 rows by 768 columns became 15 % faster).
 const finishTogether = 1 << 17
 
 // unit reports whether elements of a row lie behind one another.
@@ -371,7 +374,7 @@ func (r *run) oneBlocked(w *productWorker, c *cursor, i int) error {
 		return nil
 	}
 	q := &w.q
-	q.M, q.LDA, q.LDC, q.Threads, q.ISA, q.Then = r.m, s.K, s.N, w.opt.Threads, r.e.isa, nil
+	q.M, q.LDA, q.LDC, q.Threads, q.ISA, q.Then, q.Source = r.m, s.K, s.N, w.opt.Threads, r.e.isa, nil, r.source
 	if r.m > 1 {
 		q.LDA, q.LDC = r.pitch[1]/4, r.pitch[0]/4
 	}
@@ -441,7 +444,11 @@ func (r *run) finishRow(x []float32, i, col, residual int) {
 // finish applies the epilogue to the rows of C, which are float32.
 func (r *run) finish() {
 	var n int
-	r.size, n = jobs(r.lines.total, max(1, grainSlow/max(r.p.spec.N, 1)))
+	grain := grainSlow
+	if r.p.spec.Epilogue.Act.Kind == ops.NoActivation {
+		grain = grainExp
+	}
+	r.size, n = jobs(r.lines.total, max(1, grain/max(r.p.spec.N, 1)))
 	par.Run(r.e.threads, n, (*finishTask)(r))
 }
 

@@ -27,10 +27,16 @@ type Run struct {
 	Then Epilogue // nil for none
 	// Accumulate starts from C instead of zero.
 	Accumulate bool
-	Threads    int         // 0 means GOMAXPROCS
-	ISA        cpuinfo.ISA // the highest instruction set to use; 0 means what TESSERA_ISA allows
-	Knobs      *Knobs      // thresholds; nil for those of the environment, the profile or the defaults
+	// Source, if not zero, names what A holds: as long as a program gives it to no other contents, products with one A after the other round it to 8 bits
+	// once, where their weights want it alike.
+	Source  Source
+	Threads int         // 0 means GOMAXPROCS
+	ISA     cpuinfo.ISA // the highest instruction set to use; 0 means what TESSERA_ISA allows
+	Knobs   *Knobs      // thresholds; nil for those of the environment, the profile or the defaults
 }
+
+// Source is a name for the contents of an A: two numbers of the caller's.
+type Source [2]uint64
 
 func (r *Run) check(p *Packed) error {
 	bad := func(data []float32, ld, cols int, name string) error {
@@ -85,7 +91,11 @@ func (p *Packed) Mul(ctx context.Context, r *Run) error {
 	defer giveWork(w)
 	w.p, w.r, w.k, w.kn, w.ctx = p, r, choose(isa), kn, ctx
 	w.plan()
-	par.Run(r.Threads, w.quantJobs, (*quantTask)(w))
+	if a := w.wanted(); r.Source == (Source{}) || a != w.rounded {
+		w.rounded = roundedA{}
+		par.Run(r.Threads, w.quantJobs, (*quantTask)(w))
+		w.rounded = a
+	}
 	par.Run(r.Threads, w.jobs, (*dotTask)(w))
 	w.p, w.r, w.kn, w.ctx = nil, nil, nil, nil
 	return ctx.Err()
@@ -129,9 +139,42 @@ type work struct {
 	together  int               // panels that are spread at once
 	chunk     int               // elements of k that are spread at once
 	group     int               // panels of a job
+	each      int               // groups of a worker
+	parts     int               // that the last group of a worker is cut into, between rows, each a job; or 1
+	partRows  int               // of a part
 	jobs      int
 	rowsEach  int // rows of a job of quantization
 	quantJobs int
+	rounded   roundedA // what q and metas hold
+}
+
+// roundedA says which A was rounded, and how.
+type roundedA struct {
+	source                             Source
+	a                                  uintptr // as a number: it keeps nothing alive
+	lda, m, k                          int
+	kernels                            *kernels
+	block, size, stride, height, slots int
+	zero                               int32
+}
+
+// wanted returns what a product's q and metas must hold.
+func (w *work) wanted() roundedA {
+	p, r, f := w.p, w.r, w.p.g.f
+	return roundedA{source: r.Source, a: uintptr(unsafe.Pointer(&r.A[0])), lda: r.LDA, m: r.M, k: p.k, kernels: w.k, block: f.block, size: w.size, stride: w.stride, height: w.height,
+		slots: w.slots, zero: w.zero()}
+}
+
+// zero is what the rows' integer sums start from, for each unit of their sum.
+func (w *work) zero() int32 {
+	f := w.p.g.f
+	switch {
+	case w.k.signed && f.zero == 128:
+		return 0
+	case w.k.pairs && f.bits == u5:
+		return 16 // also with minimums: sums of a block fit 16 bits only so
+	}
+	return f.zero
 }
 
 var spare struct {
@@ -260,8 +303,11 @@ func (w *work) cut() (bytes [3]int) {
 			w.chunk = w.kn.chunkTiles
 		}
 	}
-	if w.fused[0] == nil && w.k.wide != nil && w.k.wide(f) {
-		w.size = 2
+	if w.fused[0] == nil {
+		w.cutLast()
+		if w.k.wide != nil && w.k.wide(f) {
+			w.size = 2
+		}
 	}
 	w.stride = p.k * w.size
 	if w.k.pairs && w.stride%1024 == 0 {
@@ -320,6 +366,41 @@ func (w *work) divide() {
 	w.jobs = (p.panels + w.group - 1) / w.group
 }
 
+// lastParts is the number of parts at most of a worker's last group, and lastRows what a part has at least: bits are spread anew for each.
+const (
+	lastParts = 4
+	lastRows  = 160
+)
+
+// cutLast cuts the last group of every worker's jobs between rows: a group may be a tenth of a worker's part of a product, for which the others would wait for one
+// that is held up.
+func (w *work) cutLast() {
+	workers := par.Workers(w.r.Threads, w.jobs)
+	if workers == 1 {
+		w.each, w.parts = w.jobs, 1
+	} else {
+		w.each, w.parts = (w.jobs+workers-1)/workers, max(1, min(lastParts, w.r.M/lastRows))
+	}
+	w.partRows = (w.r.M + w.parts*w.height - 1) / (w.parts * w.height) * w.height
+	if w.parts > 1 {
+		w.jobs = workers * (w.each - 1 + w.parts)
+	}
+}
+
+// share returns the group of a job, and its rows: those of the last group of a worker come in parts. There may be none.
+func (w *work) share(job int) (group, from, to int) {
+	if w.parts == 1 {
+		return job, 0, w.r.M
+	}
+	perWorker := w.each - 1 + w.parts
+	worker, i := job/perWorker, job%perWorker
+	if i < w.each-1 {
+		return worker*w.each + i, 0, w.r.M
+	}
+	from = (i - (w.each - 1)) * w.partRows
+	return (worker+1)*w.each - 1, min(from, w.r.M), min(from+w.partRows, w.r.M)
+}
+
 // tileBuf is the size of four tiles of sums: two that are written, two that are read.
 const tileBuf = 4 * tileHeight * 4 * nr
 
@@ -332,14 +413,7 @@ type quantTask work
 
 func (t *quantTask) Do(_, job int) {
 	w := (*work)(t)
-	p, r, f := w.p, w.r, w.p.g.f
-	zero := f.zero
-	if w.k.signed && zero == 128 {
-		zero = 0
-	}
-	if w.k.pairs && f.bits == u5 {
-		zero = 16 // also with minimums: sums of a block fit 16 bits only so
-	}
+	p, r, f, zero := w.p, w.r, w.p.g.f, w.zero()
 	for i := job * w.rowsEach; i < min((job+1)*w.rowsEach, r.M); i++ {
 		q := unsafe.Pointer(&w.q[i*w.stride])
 		bytes := q
@@ -363,8 +437,15 @@ func (t *dotTask) Do(worker, job int) {
 		return
 	}
 	p, r := w.p, w.r
-	first := job * w.group
+	group, from, to := job, 0, r.M
+	if w.fused[0] == nil {
+		group, from, to = w.share(job)
+	}
+	first := group * w.group
 	panels := min(w.group, p.panels-first)
+	if panels <= 0 || from == to {
+		return
+	}
 	col := first * nr
 	cols := min(panels*nr, p.n-col)
 	args := &w.args[worker]
@@ -382,11 +463,11 @@ func (t *dotTask) Do(worker, job int) {
 		} else {
 			mask = 1<<cols - 1
 		}
-		w.many(args, first, panels, mask, scratch)
+		w.many(args, first, panels, from, to, mask, scratch)
 	}
 	*args = dotArgs{} // nothing stays pointed at between calls
 	if r.Then != nil {
-		for i := range r.M {
+		for i := from; i < to; i++ {
 			r.Then.Apply(r.C[i*r.LDC+col:][:cols], i, col)
 		}
 	}
@@ -402,8 +483,8 @@ func (w *work) panels(first, n int, scratch unsafe.Pointer) unsafe.Pointer {
 	return unsafe.Pointer(&p.data[first*p.g.size])
 }
 
-// many spreads the bits of a chunk of panels to bytes and takes all rows of A through them.
-func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsafe.Pointer) {
+// many spreads the bits of a chunk of panels to bytes and takes rows of A through them.
+func (w *work) many(args *dotArgs, first, panels, from, to int, mask uint64, scratch unsafe.Pointer) {
 	p, r, f := w.p, w.r, w.p.g.f
 	step := f.scaleStep()
 	// The chunks of some panels follow each other, as they lie in memory.
@@ -430,25 +511,25 @@ func (w *work) many(args *dotArgs, first, panels int, mask uint64, scratch unsaf
 				w.scales(unsafe.Add(args.scale, i*args.scaleSize), group, blocks)
 			}
 			if w.tiled {
-				w.tiles(args, (first+v)*nr, n, k0)
+				w.tiles(args, (first+v)*nr, n, k0, from, to)
 			} else {
-				w.strips(args, (first+v)*nr, n, k0)
+				w.strips(args, (first+v)*nr, n, k0, from, to)
 			}
 		}
 	}
 }
 
 // strips lets the dot kernels take the rows, group by group.
-func (w *work) strips(args *dotArgs, col, panels, k0 int) {
+func (w *work) strips(args *dotArgs, col, panels, k0, from, to int) {
 	r, f := w.r, w.p.g.f
-	for i := 0; i < r.M; {
+	for i := from; i < to; {
 		args.a = unsafe.Pointer(&w.q[i*w.stride+k0*w.size])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
-		rows := w.k.strip(min(r.M-i, w.height-i%w.height))
+		rows := w.k.strip(min(to-i, w.height-i%w.height))
 		args.groups = 1
 		if w.k.strips > 1 && i%w.height == 0 && rows == w.k.rows {
-			args.groups = min((r.M-i)/rows, w.k.strips)
+			args.groups = min((to-i)/rows, w.k.strips)
 		}
 		w.k.dot(args, f, rows, panels)
 		i += args.groups * rows
@@ -456,11 +537,11 @@ func (w *work) strips(args *dotArgs, col, panels, k0 int) {
 }
 
 // tiles lets the tile kernels take the rows: as many whole groups at once as a call may last, then what is left.
-func (w *work) tiles(args *dotArgs, col, panels, k0 int) {
+func (w *work) tiles(args *dotArgs, col, panels, k0, from, to int) {
 	r, f := w.r, w.p.g.f
 	args.panels = panels
-	for i := 0; i < r.M; {
-		left := r.M - i
+	for i := from; i < to; {
+		left := to - i
 		args.groups, args.rows = 1, left
 		if left >= w.height {
 			args.groups, args.rows = min(left, w.kn.tileRows)/w.height, w.height

@@ -19,8 +19,8 @@ func TestWorkspaceBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, m := range []int{1, 3, 5, 17, 130, 1, 3, 5, 17, 130} {
-			p := []*Packed{rows, packed}[i/5]
+		for i, m := range []int{1, 3, 5, 17, 130, 500, 1, 3, 5, 17, 130, 500} {
+			p := []*Packed{rows, packed}[i/6]
 			Trim()
 			r := &Run{A: make([]float32, m*k), LDA: k, C: make([]float32, m*n), LDC: n, M: m, Threads: 2}
 			want, err := p.WorkspaceBytes(r)

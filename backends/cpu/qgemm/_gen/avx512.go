@@ -925,6 +925,9 @@ func scalesAVX512(f *file) {
 	f.p("\tRET")
 }
 
+// quantizeAhead is how many bytes ahead activations are fetched, which come from the second-level cache or from beyond it.
+const quantizeAhead = 1024
+
 // quantizeAVX512 writes the quantization of activations for blocks of 32 and 16.
 func quantizeAVX512(f *file) {
 	for _, block := range []int{32, 16} {
@@ -945,9 +948,11 @@ func quantizeAVX512(f *file) {
 		f.p("\tMOVL $0x42fe0000, AX // 127")
 		f.p("\tVMOVD AX, X29")
 		f.p("loop:")
+		f.p("\tPREFETCHT0 %d(SI)", quantizeAhead)
 		f.p("\tVMOVUPS (SI), Z0")
 		f.p("\tVPANDD Z31, Z0, Z2")
 		if block == 32 {
+			f.p("\tPREFETCHT0 %d(SI)", quantizeAhead+64)
 			f.p("\tVMOVUPS 64(SI), Z1")
 			f.p("\tVPANDD Z31, Z1, Z3")
 			f.p("\tVPMAXUD Z3, Z2, Z2")
