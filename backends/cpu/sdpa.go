@@ -19,7 +19,7 @@ import (
 // for a worker at a time, whatever the context.
 const (
 	queryTile = 64        // rows of a tile: enough to pay for packing a block of keys
-	keyBlock  = 128       // keys of a block: scores of a tile are 32 KiB
+	keyBlock  = 256       // keys of a block: scores of a tile are 64 KiB, in the second-level cache, where shorter rows would not cost less and take more calls
 	fewRows   = 16        // below it dot products with the keys where they lie are faster than packing them
 	keptBytes = 512 << 10 // of packed keys and values that a worker keeps for the tiles of a group
 	asStored  = 2         // up to it 16-bit keys and values are widened for every row, above once for all in memory
@@ -265,9 +265,13 @@ func (k *sdpaKernel) tile(worker, group, tile int) {
 	low, high := k.n, 0
 	for r := range rows {
 		i, h := (first+r)/k.rep, (first+r)%k.rep
-		q := w.q[r*k.d:][:k.d]
-		k.e.loadFloats(q, k.types[1], unsafe.Add(p[1], i*k.row[1]+h*k.head[1]), k.along[1])
-		k.e.vec.Scale(q, q, k.factor, 0)
+		q, from := w.q[r*k.d:][:k.d], unsafe.Add(p[1], i*k.row[1]+h*k.head[1])
+		if k.types[1] == tensor.F32 && k.along[1] == 4 {
+			k.e.vec.Scale(q, floats(from, k.d), k.factor, 0)
+		} else {
+			k.e.loadFloats(q, k.types[1], from, k.along[1])
+			k.e.vec.Scale(q, q, k.factor, 0)
+		}
 		w.from[r], w.to[r] = k.visible(&p, i)
 		low, high = min(low, w.from[r]), max(high, w.to[r])
 		w.top[r], w.sum[r] = float32(math.Inf(-1)), 0
@@ -292,15 +296,18 @@ func (k *sdpaKernel) tile(worker, group, tile int) {
 		}
 	}
 	for r := range rows {
-		row := acc[r*k.dv:][:k.dv]
-		if w.sum[r] != 0 { // NaN included
-			k.e.vec.Scale(row, row, 1/w.sum[r], 0)
-		}
+		i, h := (first+r)/k.rep, (first+r)%k.rep
+		row, to := acc[r*k.dv:][:k.dv], unsafe.Add(p[0], i*k.row[0]+h*k.head[0])
 		if total := k.e.vec.Sum(row); total != total && hasNaN(row) && w.sum[r] == w.sum[r] {
 			k.alone(w, &p, first, r) // zero weights times NaN or infinity do not count
+		} else if w.sum[r] != 0 { // NaN included
+			if k.types[0] == tensor.F32 && k.along[0] == 4 {
+				k.e.vec.Scale(floats(to, k.dv), row, 1/w.sum[r], 0)
+				continue
+			}
+			k.e.vec.Scale(row, row, 1/w.sum[r], 0)
 		}
-		i, h := (first+r)/k.rep, (first+r)%k.rep
-		k.e.storeFloats(unsafe.Add(p[0], i*k.row[0]+h*k.head[0]), k.types[0], k.along[0], row)
+		k.e.storeFloats(to, k.types[0], k.along[0], row)
 	}
 }
 
