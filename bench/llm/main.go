@@ -206,7 +206,7 @@ func printStart(r *result) {
 func compare(c *config, typ, path string, threads int, plain string) (*result, error) {
 	r := &result{Type: typ, Threads: threads, Prompt: c.prompt, Tokens: c.tokens, Ratio: map[string]float64{}}
 	libraries := filepath.Join(c.cache, "libraries")
-	weights, read, cache, err := work(path, c.prompt+c.tokens/2)
+	met, read, cache, err := work(path, c.prompt, c.prompt+c.tokens/2)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func compare(c *config, typ, path string, threads int, plain string) (*result, e
 		r.PeerPlain = &s
 		r.Ratio["prefill_without_amx"], r.Ratio["decode_without_amx"] = r.Ours.Prefill/s.Prefill, r.Ours.Decode/s.Decode
 	}
-	r.PercentOfPeak = 100 * 2 * weights * r.Ours.Prefill / 1e9 / r.Peak
+	r.PercentOfPeak = 100 * 2 * met / float64(c.prompt) * r.Ours.Prefill / 1e9 / r.Peak
 	r.PercentOfBandwidth = 100 * (read + cache) * r.Ours.Decode / 1e9 / r.Bandwidth
 	r.PercentWeights = 100 * read * r.Ours.Decode / 1e9 / r.Bandwidth
 	return r, nil

@@ -155,23 +155,30 @@ func create(path string, write func(*bufio.Writer) error) error {
 	return os.Rename(path+".part", path)
 }
 
-// work returns the weights that a token meets, their bytes (all matrices but the embedding, of which a token reads one row), and the bytes
-// of keys and values that a token reads behind a number of others.
-func work(path string, behind int) (weights, bytes, cache float64, err error) {
+// work returns the weights that the tokens of a prompt meet in all, the bytes of those that a single token does (all matrices but the embedding, of which it reads
+// one row), and the bytes of keys and values that it reads behind a number of others. Of a prompt only the last token's logits are wanted: the others meet no
+// weights of the head, and of the last layer only those of keys and values.
+func work(path string, prompt, behind int) (met, bytes, cache float64, err error) {
 	f, err := gguf.Open(path)
 	if err != nil {
 		return 0, 0, 0, err
 	}
+	last := fmt.Sprintf("blk.%d.", shape.Layers-1)
 	defer f.Close()
 	cache = float64(behind) * 2 * float64(shape.Layers*shape.KVHeads*shape.Dim/shape.Heads) * 2 // f16
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
 		if len(t.Dims) == 2 && t.Name != "token_embd.weight" {
-			weights += float64(t.Elems())
+			tokens := prompt
+			name, ofLast := strings.CutPrefix(t.Name, last)
+			if t.Name == "output.weight" || ofLast && name != "attn_k.weight" && name != "attn_v.weight" {
+				tokens = 1
+			}
+			met += float64(tokens) * float64(t.Elems())
 			bytes += float64(t.Bytes)
 		}
 	}
-	return weights, bytes, cache, nil
+	return met, bytes, cache, nil
 }
 
 type machine struct{ peak, bandwidth float64 }
