@@ -44,7 +44,9 @@ func TestVecOpsMatchTwins(t *testing.T) {
 				f(v, a)
 				f(&portableVec, b)
 				for i := range a {
-					require.True(t, same(a[i], b[i]), "%v %s(%v [%x]) = %v, twin %v", isa, name, x[i], math.Float32bits(x[i]), a[i], b[i])
+					if !same(a[i], b[i]) {
+						t.Fatalf("%v %s(%v [%x]) = %v, twin %v", isa, name, x[i], math.Float32bits(x[i]), a[i], b[i])
+					}
 				}
 			}
 			for act := ReLU; act < numActivations; act++ {
@@ -57,26 +59,28 @@ func TestVecOpsMatchTwins(t *testing.T) {
 			h1, h2 := make([]uint16, n), make([]uint16, n)
 			v.bf16(h1, x)
 			portableVec.bf16(h2, x)
-			require.Equal(t, h2, h1, "%v bf16 of %v", isa, x)
+			equal(t, h2, h1, "%v bf16 of %v", isa, x)
 			f1, f2 := make([]float32, n), make([]float32, n)
 			for _, typ := range []Type{BF16, F16} {
 				v.fromHalf(f1, unsafe.Pointer(unsafe.SliceData(h1)), typ)
 				portableVec.fromHalf(f2, unsafe.Pointer(unsafe.SliceData(h1)), typ)
 				for i := range f1 {
-					require.True(t, same(f1[i], f2[i]))
+					if !same(f1[i], f2[i]) {
+						t.Fatalf("%v %v of the bits %#x is %v, twin %v", isa, typ, h1[i], f1[i], f2[i])
+					}
 				}
 			}
 			v.f16(h1, x)
 			portableVec.f16(h2, x)
-			require.Equal(t, h2, h1, "%v f16 of %v", isa, x)
+			equal(t, h2, h1, "%v f16 of %v", isa, x)
 			b1, b2 := make([]uint8, n), make([]uint8, n)
 			for _, z := range []int32{0, -7, 100} {
 				v.quant(b1, x, 3.5, z, -128, 127)
 				portableVec.quant(b2, x, 3.5, z, -128, 127)
-				require.Equal(t, b2, b1, "%v quant of %v", isa, x)
+				equal(t, b2, b1, "%v quant of %v", isa, x)
 				v.quant(b1, x, 3.5, z, 0, 255)
 				portableVec.quant(b2, x, 3.5, z, 0, 255)
-				require.Equal(t, b2, b1, "%v quant of %v", isa, x)
+				equal(t, b2, b1, "%v quant of %v", isa, x)
 			}
 		}
 		for _, f := range []format{{BF16, 32, 2}, {BF16, 16, 2}, {F16, 32, 1}, {F16, 16, 1}} {
@@ -88,7 +92,7 @@ func TestVecOpsMatchTwins(t *testing.T) {
 				a, b := make([]float32, (kc+1)*f.nr), make([]float32, (kc+1)*f.nr)
 				v.widenPanel(unsafe.Pointer(&a[0]), unsafe.Pointer(&in[0]), f, kc)
 				widenPanel(unsafe.Pointer(&b[0]), unsafe.Pointer(&in[0]), f, kc)
-				require.Equal(t, b[:kc*f.nr], a[:kc*f.nr])
+				equal(t, b[:kc*f.nr], a[:kc*f.nr])
 			}
 		}
 	}
@@ -213,7 +217,9 @@ func TestEpilogues(t *testing.T) {
 				}
 				for i := range m {
 					for j := range n {
-						require.True(t, same(wc.value(i, j), c.value(i, j)), "%s %s at %d,%d: %v want %v", name, how, i, j, c.value(i, j), wc.value(i, j))
+						if got, want := c.value(i, j), wc.value(i, j); !same(want, got) {
+							t.Fatalf("%s %s at %d,%d: %v want %v", name, how, i, j, got, want)
+						}
 					}
 				}
 			}

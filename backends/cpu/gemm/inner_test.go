@@ -70,7 +70,7 @@ func TestInnerKernelsMatchTwin(t *testing.T) {
 		if tail <= cols/2 {
 			cols, run = cols/2, kern.half[h]
 		}
-		require.Equal(t, call(twinInner(h, cols, kern.b)), call(run), "%d strips of %d rows, %d steps, %d columns, two %v", strips, h, steps, tail, two)
+		equal(t, call(twinInner(h, cols, kern.b)), call(run), "%d strips of %d rows, %d steps, %d columns, two %v", strips, h, steps, tail, two)
 	}
 }
 
@@ -95,8 +95,8 @@ func TestInnerPackingMatchesTwins(t *testing.T) {
 					}
 					dst, terms := run(f)
 					wantDst, wantTerms := run(twinInnerRows(unsigned, join(j)))
-					require.Equal(t, wantDst, dst)
-					require.Equal(t, wantTerms, terms)
+					equal(t, wantDst, dst)
+					equal(t, wantTerms, terms)
 				}
 			}
 		}
@@ -111,8 +111,8 @@ func TestInnerPackingMatchesTwins(t *testing.T) {
 			}
 			dst, terms := run(f)
 			wantDst, wantTerms := run(twinInnerPanel(join(j)))
-			require.Equal(t, wantDst, dst)
-			require.Equal(t, wantTerms, terms)
+			equal(t, wantDst, dst)
+			equal(t, wantTerms, terms)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestInnerProductsAreExact(t *testing.T) {
 			o.Accumulate = false
 			require.NoError(t, mul(View(c, m, n, n+3, 1)))
 			for i := range m {
-				require.Equal(t, want[i*n:(i+1)*n], c[i*(n+3):][:n], "%s row %d", name, i)
+				equal(t, want[i*n:(i+1)*n], c[i*(n+3):][:n], "%s row %d", name, i)
 			}
 			o.Accumulate = true
 			require.NoError(t, mul(View(c, m, n, n+3, 1)))

@@ -52,7 +52,7 @@ func TestPackedBytesAreThoseOfTheFormat(t *testing.T) {
 							}
 						}
 						packPanelB(unsafe.Pointer(&got[0]), &b, f, j, k0, depth)
-						require.Equal(t, want, got, "%v: %d x %d, strides %v, panel %d, k from %d, %d of them", f, k, n, l, j, k0, depth)
+						equal(t, want, got, "%v: %d x %d, strides %v, panel %d, k from %d, %d of them", f, k, n, l, j, k0, depth)
 						if f.elem == S8 {
 							sums := make([]int32, f.nr)
 							columnSums(unsafe.Pointer(&sums[0]), unsafe.Pointer(&got[0]), f, depth)
@@ -106,7 +106,7 @@ func FuzzPack(f *testing.F) {
 			got, want := make([]byte, ceilDiv(k, fm.kr)*fm.step()), make([]byte, ceilDiv(k, fm.kr)*fm.step())
 			packPanelB(unsafe.Pointer(&got[0]), &b, fm, j, 0, k)
 			packPanelB(unsafe.Pointer(&want[0]), &w, fm, j, 0, k)
-			require.Equal(t, want, got, "%v, panel %d", fm, j)
+			equal(t, want, got, "%v, panel %d", fm, j)
 		}
 	})
 }

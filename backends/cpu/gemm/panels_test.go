@@ -69,8 +69,8 @@ func TestByPanel(t *testing.T) {
 					return x
 				}
 				want := run(strips)
-				require.Equal(t, want, run(always), "%v %s, %d threads", s, kind, threads)
-				require.Equal(t, want, run(small), "%v %s, %d threads, small blocks", s, kind, threads)
+				equal(t, want, run(always), "%v %s, %d threads", s, kind, threads)
+				equal(t, want, run(small), "%v %s, %d threads, small blocks", s, kind, threads)
 			}
 		}
 	}

@@ -4,18 +4,44 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 )
 
+// guardRest gives a workspace room for need bytes and more, and fills what it has beyond them. The function that it returns says which of the bytes there was
+// written first, if one was. Both go through all of it at the speed of memory, as it is megabytes for each product.
+func guardRest(t *testing.T, w *Workspace, need int) (written func() (int, bool)) {
+	require.NoError(t, w.reserve(need+4<<20))
+	rest := w.buf[need:]
+	for r := rest; len(r) > 0; {
+		r = r[copy(r, canaries):]
+	}
+	return func() (int, bool) {
+		for at := 0; at < len(rest); at += len(canaries) {
+			part := rest[at:min(at+len(canaries), len(rest))]
+			if !bytes.Equal(part, canaries[:len(part)]) {
+				return at + slices.IndexFunc(part, func(b byte) bool { return b != canary }), true
+			}
+		}
+		return 0, false
+	}
+}
+
+const canary = 0xa5
+
+var canaries = bytes.Repeat([]byte{canary}, 1<<16)
+
 // TestScratchStaysInItsMemory: sums that go through scratch memory, because C has another type or lies by columns, take no more of it than
 // WorkspaceBytes says and meet no other worker's. The blocks of these products are larger than that unless it bounds them.
 func TestScratchStaysInItsMemory(t *testing.T) {
-	const canary = 0xa5
 	r := rand.New(rand.NewPCG(81, 82))
+	w := new(Workspace)
+	defer w.Close()
 	for _, isa := range isas() {
 		for trial := range 24 {
 			for _, kind := range []struct{ a, b, wide, narrow Type }{
@@ -46,20 +72,12 @@ func TestScratchStaysInItsMemory(t *testing.T) {
 						o.Threads, o.Workspace = threads, nil
 						need, err := WorkspaceBytes(c, a, b, nil, &o)
 						require.NoError(t, err)
-						w := new(Workspace)
-						require.NoError(t, w.reserve(need+1<<20))
-						rest := w.buf[need:]
-						for i := range rest {
-							rest[i] = canary
-						}
+						written := guardRest(t, w, need)
 						o.Workspace = w
 						require.NoError(t, Mul(c, a, b, &o), name)
-						for i, x := range rest {
-							if x != canary {
-								t.Fatalf("%s: byte %d behind the %d of the workspace was written", name, i, need)
-							}
+						if i, bad := written(); bad {
+							t.Fatalf("%s: byte %d behind the %d of the workspace was written", name, i, need)
 						}
-						require.NoError(t, w.Close())
 						if first == nil {
 							first = got
 						}
@@ -67,9 +85,10 @@ func TestScratchStaysInItsMemory(t *testing.T) {
 						if typ != kind.wide {
 							continue
 						}
+						rows, columns := unsafe.Slice((*uint32)(want.ptr), m*n), unsafe.Slice((*uint32)(c.ptr), m*n)
 						for i := range m {
-							for j := range n {
-								if x, y := *(*uint32)(want.at(i, j)), *(*uint32)(c.at(i, j)); x != y {
+							for j, x := range rows[i*n : (i+1)*n] {
+								if y := columns[j*m+i]; x != y {
 									t.Fatalf("%s: element %d, %d has the bits %#x, by rows %#x", name, i, j, y, x)
 								}
 							}
@@ -84,8 +103,9 @@ func TestScratchStaysInItsMemory(t *testing.T) {
 // TestChunksStayInTheirMemory: chunks of B that workers pack or widen for themselves take no more than the room that they have for it, also where few
 // rows meet many short columns, a call goes through much of B at once, and chunks are not there to be used again.
 func TestChunksStayInTheirMemory(t *testing.T) {
-	const canary = 0x5a
 	r := rand.New(rand.NewPCG(83, 84))
+	w := new(Workspace)
+	defer w.Close()
 	kn, err := NewKnobs(map[string]int{"low-rows": 0, "macs-per-worker": 1})
 	require.NoError(t, err)
 	for _, isa := range isas() {
@@ -124,21 +144,13 @@ func TestChunksStayInTheirMemory(t *testing.T) {
 						var p product
 						require.NoError(t, p.set(&x, &o, isa, use, false))
 						need := p.lay(cpuinfo.Get()).size
-						w := new(Workspace)
-						require.NoError(t, w.reserve(need+4<<20))
-						rest := w.buf[need:]
-						for i := range rest {
-							rest[i] = canary
-						}
+						written := guardRest(t, w, need)
 						o.Workspace = w
 						require.NoError(t, multiply(&x, &o), name)
-						for i, v := range rest {
-							if v != canary {
-								t.Fatalf("%s: byte %d behind the %d of the workspace was written", name, i, need)
-							}
+						if i, bad := written(); bad {
+							t.Fatalf("%s: byte %d behind the %d of the workspace was written", name, i, need)
 						}
 						require.True(t, bytes.Equal(want, got), "%s: other bits than packed", name)
-						require.NoError(t, w.Close())
 					}
 				}
 				require.NoError(t, pb.Close())

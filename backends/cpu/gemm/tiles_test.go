@@ -110,13 +110,13 @@ func TestTiles(t *testing.T) {
 							c := make([]int32, m*n)
 							want := refInt(a, b, o.AZero)
 							require.NoError(t, x.mul(Of(c, m, n)), name)
-							require.Equal(t, want, c, name)
+							equal(t, want, c, name)
 							o.Accumulate = true
 							require.NoError(t, x.mul(Of(c, m, n)), name)
 							for i := range want {
 								want[i] *= 2
 							}
-							require.Equal(t, want, c, "%s, accumulated", name)
+							equal(t, want, c, "%s, accumulated", name)
 						} else {
 							const gap = 3
 							c, want := make([]float32, m*(n+gap)), make([]float32, m*(n+gap))

@@ -107,33 +107,72 @@ func (m Matrix) value(i, j int) float32 {
 	return float32(*(*int32)(p))
 }
 
-// sums is the definition: chains for float types, exact sums for integers.
-func refFloat(a, b Matrix) []float32 {
-	c := make([]float32, a.Rows*b.Cols)
-	for i := range a.Rows {
-		for j := range b.Cols {
-			var s float32
-			for t := range a.Cols {
-				s = fma.F32(a.value(i, t), b.value(t, j), s)
-			}
-			c[i*b.Cols+j] = s
+// values returns the elements row by row, less a zero point, as numbers that hold them exactly.
+func values[T int32 | float32 | float64](m Matrix, zero T) []T {
+	v := make([]T, 0, m.Rows*m.Cols)
+	for i := range m.Rows {
+		for j := range m.Cols {
+			v = append(v, T(m.value(i, j))-zero)
 		}
 	}
+	return v
+}
+
+// define calls add for every product of the sums of a row of C, which is in its place, in the order of k. The operands are read once: taking each element as
+// often as it is used would take longer than all else.
+func define[T, S any](m, n, k int, a, b []T, c []S, add func(sums []S, x T, row []T)) {
+	for i := range m {
+		for q := range k {
+			add(c[i*n:(i+1)*n], a[i*k+q], b[q*n:(q+1)*n])
+		}
+	}
+}
+
+// chains adds the products of float types to sums, one fused chain an element.
+func chains(a, b Matrix, c []float32) {
+	define(a.Rows, b.Cols, a.Cols, values[float32](a, 0), values[float32](b, 0), c, func(sums []float32, x float32, row []float32) {
+		for j, y := range row {
+			sums[j] = fma.F32(x, y, sums[j])
+		}
+	})
+}
+
+// refFloat is the definition of products of float types.
+func refFloat(a, b Matrix) []float32 {
+	c := make([]float32, a.Rows*b.Cols)
+	chains(a, b, c)
 	return c
 }
 
+// refInt is the definition of products of integers: exact sums modulo 2^32.
 func refInt(a, b Matrix, zero int32) []int32 {
 	c := make([]int32, a.Rows*b.Cols)
-	for i := range a.Rows {
-		for j := range b.Cols {
-			var s int32
-			for t := range a.Cols {
-				s += (int32(a.value(i, t)) - zero) * int32(b.value(t, j))
-			}
-			c[i*b.Cols+j] = s
+	define(a.Rows, b.Cols, a.Cols, values(a, zero), values[int32](b, 0), c, func(sums []int32, x int32, row []int32) {
+		for j, y := range row {
+			sums[j] += x * y
 		}
-	}
+	})
 	return c
+}
+
+// sums64 returns the sums in float64, and how far float32 may be from each: (8 + 2 sqrt K) eps sum|a||b|.
+func sums64(a, b Matrix) (sums, bounds []float64) {
+	sums, bounds = make([]float64, a.Rows*b.Cols), make([]float64, a.Rows*b.Cols)
+	x, y := values[float64](a, 0), values[float64](b, 0)
+	define(a.Rows, b.Cols, a.Cols, x, y, sums, func(sums []float64, x float64, row []float64) {
+		for j, y := range row {
+			sums[j] += x * y
+		}
+	})
+	define(a.Rows, b.Cols, a.Cols, x, y, bounds, func(sums []float64, x float64, row []float64) {
+		for j, y := range row {
+			sums[j] += math.Abs(x * y)
+		}
+	})
+	for i := range bounds {
+		bounds[i] *= (8 + 2*math.Sqrt(float64(a.Cols))) / (1 << 24)
+	}
+	return sums, bounds
 }
 
 func TestFloatTypes(t *testing.T) {
@@ -148,25 +187,27 @@ func TestFloatTypes(t *testing.T) {
 				name := fmt.Sprintf("%v %v %dx%dx%d", isa, types, m, n, k)
 				c := make([]float32, m*n)
 				require.NoError(t, Mul(Of(c, m, n), a, b, o))
-				require.Equal(t, want, c, "plain %s", name)
+				equal(t, want, c, "plain %s", name)
 				p, err := PackB(b, o)
 				require.NoError(t, err)
 				c = make([]float32, m*n)
 				require.NoError(t, MulPacked(Of(c, m, n), a, p, o))
-				require.Equal(t, want, c, "packed B %s", name)
+				equal(t, want, c, "packed B %s", name)
 				pa, err := PackA(a, types[1], o)
 				require.NoError(t, err)
 				c = make([]float32, m*n)
 				require.NoError(t, MulPackedA(Of(c, m, n), pa, b, o))
-				require.Equal(t, want, c, "packed A %s", name)
+				equal(t, want, c, "packed A %s", name)
 				c = make([]float32, m*n)
 				require.NoError(t, MulPackedAB(Of(c, m, n), pa, p, o))
-				require.Equal(t, want, c, "both packed %s", name)
+				equal(t, want, c, "both packed %s", name)
 				ct := make([]float32, m*n)
 				require.NoError(t, Mul(View(ct, m, n, 1, m), a, b, o))
 				for i := range m {
 					for j := range n {
-						require.Equal(t, want[i*n+j], ct[j*m+i], "column-major C %s", name)
+						if ct[j*m+i] != want[i*n+j] {
+							t.Fatalf("column-major C %s: element %d, %d is %v, want %v", name, i, j, ct[j*m+i], want[i*n+j])
+						}
 					}
 				}
 			}
@@ -190,22 +231,24 @@ func TestIntTypes(t *testing.T) {
 				name := fmt.Sprintf("%v %v %dx%dx%d zero %d", isa, at, m, n, k, zero)
 				c := make([]int32, m*n)
 				require.NoError(t, Mul(Of(c, m, n), a, b, o))
-				require.Equal(t, want, c, "plain %s", name)
+				equal(t, want, c, "plain %s", name)
 				p, err := PackB(b, o)
 				require.NoError(t, err)
 				c = make([]int32, m*n)
 				require.NoError(t, MulPacked(Of(c, m, n), a, p, o))
-				require.Equal(t, want, c, "packed B %s", name)
+				equal(t, want, c, "packed B %s", name)
 				o.Accumulate = true
 				require.NoError(t, MulPacked(Of(c, m, n), a, p, o))
 				for i := range want {
-					require.Equal(t, 2*want[i], c[i], "accumulate %s", name)
+					if c[i] != 2*want[i] {
+						t.Fatalf("accumulate %s: element %d is %d, want %d", name, i, c[i], 2*want[i])
+					}
 				}
 				o.Accumulate = false
 				pa, err := PackA(a, S8, o)
 				require.NoError(t, err)
 				require.NoError(t, MulPackedA(Of(c, m, n), pa, b, o))
-				require.Equal(t, want, c, "packed A %s", name)
+				equal(t, want, c, "packed A %s", name)
 			}
 		}
 	}
@@ -238,17 +281,15 @@ func TestDotBF16(t *testing.T) {
 			m, n, k := s[0], s[1], s[2]
 			a, b := operand(r, BF16, m, k), operand(r, BF16, k, n)
 			c := make([]float32, m*n)
+			want, bounds := sums64(a, b)
 			p, err := PackB(b, &Options{ISA: isa})
 			require.NoError(t, err)
 			require.NoError(t, MulPacked(Of(c, m, n), a, p, &Options{ISA: isa, BF16: Dot}))
 			for i := range m {
 				for j := range n {
-					var sum, abs float64
-					for q := range k {
-						v := float64(a.value(i, q)) * float64(b.value(q, j))
-						sum, abs = sum+v, abs+math.Abs(v)
+					if got, sum, bound := float64(c[i*n+j]), want[i*n+j], bounds[i*n+j]; !(math.Abs(got-sum) <= bound) {
+						t.Fatalf("%v %v: element %d, %d is %v, want %v within %v", isa, s, i, j, got, sum, bound)
 					}
-					require.InDelta(t, sum, float64(c[i*n+j]), (8+2*math.Sqrt(float64(k)))*abs/(1<<24))
 				}
 			}
 		}
