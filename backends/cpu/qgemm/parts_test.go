@@ -3,6 +3,7 @@ package qgemm
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,7 @@ func (recorder) Apply(c []float32, row, col int) {
 func TestPartsGiveTheBitsOfPacked(t *testing.T) {
 	rng := rand.New(rand.NewPCG(23, 24))
 	ctx := context.Background()
-	for _, d := range types() {
+	for _, d := range geometries() {
 		const n, k, ld = 203, 768, 210
 		data, rowBytes, _ := weights(t, rng, d, n, k)
 		rows, err := Rows(d, data, rowBytes, n, k)
@@ -55,7 +56,9 @@ func TestPartsGiveTheBitsOfPacked(t *testing.T) {
 				for i, q := range forms {
 					clear(got)
 					require.NoError(t, q.Mul(ctx, &Run{A: a, LDA: k, C: got, LDC: ld, M: m, Then: then, Threads: 1 + i%3}))
-					require.Equal(t, want, got, "%v, %d rows, form %d", d, m, i)
+					if !slices.Equal(want, got) {
+						require.Equal(t, want, got, "%v, %d rows, form %d", d, m, i)
+					}
 				}
 			}
 			most, err := rows.WorkspaceBytes(&Run{M: m, Threads: 3})

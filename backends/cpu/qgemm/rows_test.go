@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -16,8 +17,16 @@ import (
 // groups that are not full, rows with gaps, scratch memory that holds something else, workers.
 func TestRowsGiveTheBitsOfPacked(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
+	heights := []int{1, 2, 5, 9, 35, 70}
+	if testing.Short() { // under emulation
+		heights = []int{1, 2, 5, 19}
+	}
 	for _, d := range types() {
-		for _, shape := range [][2]int{{83, 1536}, {16, 256}, {1, 768}, {130, 512 + 256*(superK/d.Block()%2)}} {
+		shapes := [][2]int{{83, 1536}, {16, 256}, {1, 768}, {130, 512 + 256*(superK/d.Block()%2)}}
+		if testing.Short() {
+			shapes = [][2]int{{35, 512}, {16, 256}, {1, 768}}
+		}
+		for _, shape := range shapes {
 			n, k := shape[0], shape[1]
 			if d.Block() == 32 {
 				k += 32 // an odd number of blocks
@@ -34,13 +43,15 @@ func TestRowsGiveTheBitsOfPacked(t *testing.T) {
 			q, err := Rows(d, data, pitch, n, k)
 			require.NoError(t, err)
 			require.Equal(t, p.Bytes(), q.Bytes())
-			for _, m := range []int{1, 2, 5, 9, 35, 70} {
+			for _, m := range heights {
 				a := activations(rng, m*k)
 				for name, kern := range implementations() {
 					want, got := make([]float32, m*n), make([]float32, m*n)
 					p.mulWith(t, kern, &Run{A: a, LDA: k, C: want, LDC: n, M: m, Threads: 1})
 					q.mulDirty(t, kern, &Run{A: a, LDA: k, C: got, LDC: n, M: m, Threads: 1})
-					require.Equal(t, want, got, "%v %v m=%d %s", d, shape, m, name)
+					if !slices.Equal(want, got) {
+						require.Equal(t, want, got, "%v %v m=%d %s", d, shape, m, name)
+					}
 				}
 			}
 			const m = 20
