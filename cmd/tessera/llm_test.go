@@ -146,6 +146,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"perplexity", "--file", "none.txt"}, 1, "none.txt"},
 		{[]string{"quantize", "a"}, 2, "missing: tessera quantize"},
 		{[]string{"quantize", garbage, garbage + ".out", "--type", "q8_0"}, 1, ""},
+		{[]string{"quantize", filepath.Dir(garbage), garbage + ".out", "--type", "q8_0"}, 2, "is a folder: a GGUF file is quantized"},
 		{[]string{"bench", "gemm", "--size", "1x2"}, 2, "MxNxK"},
 		{[]string{"bench", "gemm", "--dtype", "f31"}, 2, "f31"},
 		{[]string{"bench", "gemm", "--size", "8x8x8", "--runs", "0"}, 2, "--runs"},

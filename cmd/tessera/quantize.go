@@ -36,6 +36,9 @@ func quantizeCommand() *cobra.Command {
 				return err
 			}
 			if in, err := os.Stat(args[0]); err == nil {
+				if in.IsDir() {
+					return cli.Usagef("%s is a folder: a GGUF file is quantized", args[0])
+				}
 				if out, err := os.Stat(args[1]); err == nil && os.SameFile(in, out) {
 					return cli.Usagef("%s is both the model and the file to write", args[1])
 				}

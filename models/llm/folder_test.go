@@ -122,6 +122,7 @@ func TestFolders(t *testing.T) {
 			require.NoError(t, err)
 			defer m.Close()
 			want := random(t, s, llm.Options{})
+			require.Equal(t, "random weights: "+m.String(), want.String(), "a folder names no model")
 			if name == "bert" {
 				a, err := want.EmbedIDs(context.Background(), prompt(), llm.EmbedOptions{})
 				require.NoError(t, err)

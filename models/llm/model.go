@@ -353,5 +353,9 @@ func (m *Model) closeOwn() error {
 // String describes the model in one line.
 func (m *Model) String() string {
 	c := m.Config
-	return strings.TrimSpace(fmt.Sprintf("%s: %s, %d layers, width %d, vocabulary %d, context %d", c.Name, c.Arch, c.Layers, c.Dim, c.Vocab, m.opts.Context))
+	text := fmt.Sprintf("%s, %d layers, width %d, vocabulary %d, context %d", c.Arch, c.Layers, c.Dim, c.Vocab, m.opts.Context)
+	if name := strings.TrimSpace(c.Name); name != "" { // folders have none
+		text = name + ": " + text
+	}
+	return text
 }
