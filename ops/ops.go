@@ -196,8 +196,9 @@ type preparation struct {
 // does. Methods may be called by several goroutines.
 type Origin interface {
 	// Kept returns the bytes of a form that was given to Keep under the key, perhaps by another process; nil if there are none. They are valid as
-	// long as the constant. The key names the backend and everything that the form depends on besides the constant.
-	Kept(key string) []byte
+	// long as the constant. The key names the backend and everything that the form depends on besides the constant. Looking for damage may take so
+	// many workers, for other forms as well.
+	Kept(key string, workers int) []byte
 	// Keep offers a form to be kept, in place of what Kept gave. It may be written later, but before the constant is closed.
 	Keep(key string, form io.WriterTo)
 	// Consumed says that bytes of the constant's tensor are part of a form now, so that their memory can be given back; for a form that was kept, all of

@@ -23,7 +23,7 @@ type file struct {
 	kept     io.WriterTo
 }
 
-func (f *file) Kept(string) []byte { return nil }
+func (f *file) Kept(string, int) []byte { return nil }
 
 func (f *file) Keep(_ string, form io.WriterTo) { f.kept = form }
 

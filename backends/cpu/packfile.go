@@ -10,6 +10,7 @@ import (
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 )
@@ -23,7 +24,7 @@ func (e *Engine) prepare(ctx context.Context, s matmul.Spec, c *ops.Constant) (m
 		return e.pack(ctx, s, c.Tensor, nil)
 	}
 	key := fmt.Sprintf("cpu %v: %v", e.isa, s)
-	if form := c.Origin.Kept(key); form != nil {
+	if form := c.Origin.Kept(key, par.Workers(e.threads, 2)); form != nil {
 		// A form that cannot be used, of an earlier version for example, is as good as none.
 		if p, err := e.view(s, form); err == nil && sameBatch(p, c) {
 			if c.Tensor.IsContiguous() {

@@ -27,6 +27,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tessera-go/tessera/internal/atomicfile"
 	"github.com/tessera-go/tessera/internal/mem"
@@ -82,13 +83,19 @@ type File struct {
 	mapping *mem.Mapping
 	data    []byte
 	blobs   map[[2]string]*blob
+	order   []*blob // as they lie in the file
+
+	ahead  sync.Once
+	helper sync.WaitGroup
+	closed atomic.Bool
 }
 
 type blob struct {
 	data []byte
 	crc  uint32
-	once sync.Once
-	good bool
+
+	mu          sync.Mutex
+	known, good bool // whether the check sum has been compared, and is right
 }
 
 // Open maps a file of an identity.
@@ -171,7 +178,9 @@ func Parse(data []byte, id Identity) (*File, error) {
 		if f.blobs[[2]string{name, key}] != nil {
 			return fail(start, "entry %d, %q, is there twice", i, name)
 		}
-		f.blobs[[2]string{name, key}] = &blob{data: data[offset : offset+length : offset+length], crc: le.Uint32(rest[16:])}
+		b := &blob{data: data[offset : offset+length : offset+length], crc: le.Uint32(rest[16:])}
+		f.blobs[[2]string{name, key}] = b
+		f.order = append(f.order, b)
 	}
 	if at != header+len(index) {
 		return fail(at, "%d bytes behind the last entry of the index", header+len(index)-at)
@@ -179,17 +188,51 @@ func Parse(data []byte, id Identity) (*File, error) {
 	return f, nil
 }
 
-// Blob returns the bytes under a name and a key, or nil: there are none, or their check sum is wrong, which the first call finds.
-func (f *File) Blob(name, key string) []byte {
+// Blob returns the bytes under a name and a key, or nil: there are none, or their check sum is wrong, which the first call finds. The first call that may
+// have several workers starts one that compares the sums of all blobs from the last one on, as programs ask for them in about the order of the file.
+func (f *File) Blob(name, key string, workers int) []byte {
 	b := f.blobs[[2]string{name, key}]
 	if b == nil {
 		return nil
 	}
-	b.once.Do(func() { b.good = crc32.Checksum(b.data, castagnoli) == b.crc })
-	if !b.good {
+	if workers > 1 {
+		f.ahead.Do(f.checkAhead)
+	}
+	if !b.check() {
 		return nil
 	}
 	return b.data
+}
+
+func (f *File) checkAhead() {
+	order := f.order
+	f.helper.Add(1)
+	go func() {
+		defer f.helper.Done()
+		for i := len(order) - 1; i >= 0 && !f.closed.Load(); i-- {
+			if order[i].tryCheck() != nil {
+				return // whoever asks for the blob meets the fault
+			}
+		}
+	}()
+}
+
+func (b *blob) tryCheck() (err error) {
+	defer mem.Caught(mem.Catch(), &err)
+	b.check()
+	return nil
+}
+
+// check compares the check sum once.
+func (b *blob) check() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.known {
+		mem.Advise(b.data, mem.Populate)
+		b.good = crc32.Checksum(b.data, castagnoli) == b.crc
+		b.known = true
+	}
+	return b.good
 }
 
 // Len returns the number of blobs.
@@ -200,7 +243,9 @@ func (f *File) Size() int { return len(f.data) }
 
 // Close unmaps the file.
 func (f *File) Close() error {
-	f.data, f.blobs = nil, nil
+	f.closed.Store(true)
+	f.helper.Wait()
+	f.data, f.blobs, f.order = nil, nil, nil
 	if f.mapping == nil {
 		return nil
 	}

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tessera-go/tessera/internal/mem"
 )
 
 var someone = Identity{1, 2, 3}
@@ -38,13 +42,13 @@ func TestRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 4, f.Len())
 	for _, b := range blobs() {
-		require.Equal(t, []byte(b.Form.(Bytes)), append([]byte{}, f.Blob(b.Name, b.Key)...), "%q %q", b.Name, b.Key)
+		require.Equal(t, []byte(b.Form.(Bytes)), append([]byte{}, f.Blob(b.Name, b.Key, 2)...), "%q %q", b.Name, b.Key)
 	}
-	require.Nil(t, f.Blob("b", "k2"))
+	require.Nil(t, f.Blob("b", "k2", 1))
 	// A new file under the name leaves the open one alone.
 	_, err = Write(path, someone, nil)
 	require.NoError(t, err)
-	require.Equal(t, "tail", string(f.Blob("b", "k1")))
+	require.Equal(t, "tail", string(f.Blob("b", "k1", 1)))
 	require.NoError(t, f.Close())
 	f, err = Open(path, someone)
 	require.NoError(t, err)
@@ -78,7 +82,7 @@ func TestDamage(t *testing.T) {
 		}
 		require.NoError(t, err)
 		for _, b := range blobs() {
-			got := f.Blob(b.Name, b.Key)
+			got := f.Blob(b.Name, b.Key, 2)
 			require.True(t, got == nil || bytes.Equal(got, b.Form.(Bytes)), "byte %d", at)
 		}
 	}
@@ -142,7 +146,55 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for k := range p.blobs {
-			p.Blob(k[0], k[1])
+			p.Blob(k[0], k[1], 1+len(k[0])%2)
 		}
 	})
+}
+
+// A second worker that looks for damage changes nothing of what is found, may be ended by Close at any time, and leaves a file that was cut short to
+// whoever asks for what is gone.
+func TestCheckedAhead(t *testing.T) {
+	const n, size = 40, 1 << 16
+	var list []Blob
+	for i := range n {
+		list = append(list, Blob{"w", fmt.Sprint(i), Bytes(bytes.Repeat([]byte{byte(i + 1)}, size))})
+	}
+	path := filepath.Join(t.TempDir(), "f")
+	whole, err := Write(path, someone, list)
+	require.NoError(t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := bytes.LastIndexByte(data, 18)
+	data[at] = 0
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	for asked := range n + 1 {
+		f, err := Open(path, someone)
+		require.NoError(t, err)
+		for i := range asked {
+			got := f.Blob("w", list[i].Key, 2)
+			if i == 17 {
+				require.Nil(t, got)
+			} else {
+				require.True(t, bytes.Equal(list[i].Form.(Bytes), got), "blob %d", i)
+			}
+		}
+		require.NoError(t, f.Close())
+	}
+	if runtime.GOOS == "windows" {
+		return // which does not cut mapped files
+	}
+	for range 10 {
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		f, err := Open(path, someone)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(path, whole/2))
+		require.NotNil(t, f.Blob("w", "0", 2))
+		lost := func() (err error) {
+			defer mem.Caught(mem.Catch(), &err)
+			f.Blob("w", fmt.Sprint(n-1), 2)
+			return nil
+		}
+		require.ErrorContains(t, lost(), path)
+		require.NoError(t, f.Close())
+	}
 }

@@ -163,7 +163,7 @@ type origin struct {
 }
 
 // Kept returns what the file holds.
-func (o *origin) Kept(key string) []byte {
+func (o *origin) Kept(key string, workers int) []byte {
 	k := o.k
 	k.mu.Lock()
 	f := k.file
@@ -171,7 +171,7 @@ func (o *origin) Kept(key string) []byte {
 	if f == nil {
 		return nil
 	}
-	data := f.Blob(o.name, key)
+	data := f.Blob(o.name, key, workers)
 	if data != nil {
 		k.mu.Lock()
 		k.blobs = append(k.blobs, packfile.Blob{Name: o.name, Key: key, Form: packfile.Bytes(data)})

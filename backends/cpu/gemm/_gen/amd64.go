@@ -185,7 +185,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	pair := (byRows || form == anyPairs) && np > 1
 	bare := pair && form == rowsA // has a loop for when nothing is to be fetched
-	if pair { // h <= pairRows: R11 and the following are free
+	if pair {                     // h <= pairRows: R11 and the following are free
 		f.p("\tMOVQ %d(DI), R11", oBPS)
 	} else if np > 1 { // h <= 3: R10, R11 are free
 		f.p("\tMOVQ %d(DI), R10", oBPS)
