@@ -228,6 +228,6 @@ func concatenate(parts []*ops.Constant, axis int) (*ops.Constant, error) {
 // copied is the origin of a copy of constants that have one: backends may do with it what they do with those, but nothing is kept or given back.
 type copied struct{}
 
-func (copied) Kept(string, int) []byte       { return nil }
+func (copied) Kept(string, int) []byte  { return nil }
 func (copied) Keep(string, io.WriterTo) {}
 func (copied) Consumed([]byte)          {}
