@@ -22,10 +22,10 @@ func TestTextSaysWhatFellBack(t *testing.T) {
 		args []string
 		want string // regular expression
 	}{
-		{append(generate, "xdna2"), `\nxdna2: 0 of 84 products, 84 left to the CPU \(--json says why\); simulated 0 s; the rates are this machine's\n$`},
-		{append(generate, "xdna2:rows=1"), `\nxdna2: 84 of 84 products; simulated 0\.0[0-9]* s; the rates are this machine's\n$`},
-		{append(perplexity, "xdna2:rows=100000"), `^xdna2: 0 of 21 products, 21 left to the CPU \(--json says why\); simulated 0 s\n$`},
-		{append(perplexity, "xdna2:rows=1"), `^xdna2: 21 of 21 products; simulated 0\.0[0-9]* s\n$`},
+		{append(generate, "xdna2"), `\nxdna2: 0 of 88 products, 88 left to the CPU \(--json says why\); simulated 0 s; the rates are this machine's\n$`},
+		{append(generate, "xdna2:rows=1"), `\nxdna2: 88 of 88 products; simulated 0\.0[0-9]* s; the rates are this machine's\n$`},
+		{append(perplexity, "xdna2:rows=100000"), `^xdna2: 0 of 22 products, 22 left to the CPU \(--json says why\); simulated 0 s\n$`},
+		{append(perplexity, "xdna2:rows=1"), `^xdna2: 22 of 22 products; simulated 0\.0[0-9]* s\n$`},
 	} {
 		_, stderr, err := call(t, c.args...)
 		require.NoError(t, err)
