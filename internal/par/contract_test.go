@@ -110,7 +110,7 @@ func TestSpinTime(t *testing.T) {
 		require.EqualValues(t, 50, c.hits[499].Load())
 		return
 	}
-	for env, want := range map[string]string{"0": "0s", "7": "7µs", "": "50µs", "-1": "50µs"} {
+	for env, want := range map[string]string{"0": "0s", "7": "7µs", "": "1ms", "-1": "1ms"} {
 		cmd := rerun.Self("-test.run", "^TestSpinTime$")
 		cmd.Env = append(os.Environ(), "PAR_CHILD="+want, "TESSERA_SPIN_MICROSECONDS="+env, "TESSERA_PROFILE=none")
 		out, err := cmd.CombinedOutput()

@@ -1,7 +1,7 @@
 // Package par runs the jobs of one parallel region on a pool of goroutines that outlive it. It decides three things.
 //
-// How a helper waits: it spins for some microseconds, because the next region of a model usually follows within that time and
-// a parked goroutine costs several microseconds to wake, and then it parks, so that an idle program uses no processor time.
+// How a helper waits: it spins for a millisecond, because the next region of a model usually follows within that time and
+// a parked goroutine costs several microseconds to wake, on a virtual processor many more, and then it parks, so that an idle program uses no processor time.
 //
 // How many helpers a region gets: never more than it has jobs, never more than its limit, and no more than GOMAXPROCS less
 // the callers that are inside regions already. Helpers are claimed by the region that uses them, so that regions started from
@@ -36,9 +36,9 @@ const MaxHelpers = 255
 type knobs struct{ spin int }
 
 var knobTable = knob.NewTable("internal/par", nil,
-	knob.Int(func(k *knobs) *int { return &k.spin }, "TESSERA_SPIN_MICROSECONDS", 50, 0, 10_000,
-		"how long a worker looks for the next parallel region before it parks, and a caller for the end of its own: a few times the gap "+
-			"between two products of a model, and far below what a user can see as load"),
+	knob.Int(func(k *knobs) *int { return &k.spin }, "TESSERA_SPIN_MICROSECONDS", 1000, 0, 10_000,
+		"how long a worker looks for the next parallel region before it parks, and a caller for the end of its own: longer than a virtual processor with busy neighbours "+
+			"is held up, after which waking it would hold up the next region too, and far below what a user can see as load"),
 )
 
 // spinTime is the threshold. An illegal one is the error of the products that run regions; here it is the default.
