@@ -197,18 +197,16 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tMOVL $0xffff0000, AX")
 		f.p("\tVPBROADCASTD AX, %s", maskReg)
 	}
-	first := []struct {
-		at   string
-		what int
-	}{{"panels-8(SP)", oPanels}, {"b-16(SP)", oB}, {"c-24(SP)", oC}}
+	type local struct {
+		at    string
+		field int
+	}
+	first := []local{{"panels-8(SP)", oPanels}, {"b-16(SP)", oB}, {"c-24(SP)", oC}}
 	if fam.b == "dot8" {
-		first = append(first, struct {
-			at   string
-			what int
-		}{"comp-32(SP)", oComp})
+		first = append(first, local{"comp-32(SP)", oComp})
 	}
 	for _, x := range first {
-		f.p("\tMOVQ %d(DI), AX", x.what)
+		f.p("\tMOVQ %d(DI), AX", x.field)
 		f.p("\tMOVQ AX, %s", x.at)
 	}
 	f.p("panel:")
@@ -634,7 +632,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	f.p("\tADDQ CX, c-24(SP)")
 	for _, x := range first {
 		f.p("\tMOVQ %s, AX", x.at)
-		f.p("\tMOVQ AX, %d(DI)", x.what)
+		f.p("\tMOVQ AX, %d(DI)", x.field)
 	}
 	f.p("\tMOVQ %d(DI), AX", oAPS)
 	f.p("\tADDQ AX, %d(DI)", oA)
