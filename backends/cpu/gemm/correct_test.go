@@ -381,7 +381,12 @@ func TestNoAllocationAfterWarmUp(t *testing.T) {
 							"packed":             func() error { return MulPackedAB(c, pa, pb, o) },
 						} {
 							require.NoError(t, f(), "%s %v %v", name, ty, s)
-							if n := testing.AllocsPerRun(calls, func() { _ = f() }); n != 0 {
+							// A worker that parks in the meantime may cost the runtime an allocation, once; what a call allocates, every measurement finds.
+							n := testing.AllocsPerRun(calls, func() { _ = f() })
+							for again := 0; n != 0 && again < 3; again++ {
+								n = min(n, testing.AllocsPerRun(calls, func() { _ = f() }))
+							}
+							if n != 0 {
 								t.Errorf("%s %v %v, %d threads, epilogue %v, own workspace %v: %v allocations a call", name, ty, s, threads, e != nil, w != nil, n)
 							}
 						}
