@@ -115,6 +115,9 @@ func (b *Batch) views(mc, ma, mb Matrix) (c, a, bb int, err error) {
 	if bb, err = b.span("B", &mb, b.B); err != nil {
 		return
 	}
+	if mc.Rows == 0 || mc.Cols == 0 {
+		return
+	}
 	// Elements of C are distinct when, taken by rising stride, each dimension steps over all that the smaller ones reach.
 	dims := [5][2]int{{mc.RowStride, mc.Rows}, {mc.ColStride, mc.Cols}, {b.C[0], b.Dims[0]}, {b.C[1], b.Dims[1]}, {b.C[2], b.Dims[2]}}
 	reach := 0

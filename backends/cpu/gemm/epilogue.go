@@ -65,7 +65,7 @@ func (e *Epilogue) check(c *Matrix, m, n int) error {
 	if c.typ == S32 {
 		return errors.New("gemm: a product into s32 takes no epilogue")
 	}
-	if l := len(e.RowScale); l > 1 && l != m || l == 1 && m == 0 {
+	if l := len(e.RowScale); l > 1 && l != m {
 		return fmt.Errorf("gemm: RowScale has length %d, want 1 or M = %d", l, m)
 	}
 	if l := len(e.ColScale); l > 1 && l != n {

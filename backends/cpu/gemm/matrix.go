@@ -149,7 +149,7 @@ func (m *Matrix) span() (int, bool) {
 func (m *Matrix) distinct() bool {
 	r, c := m.RowStride, m.ColStride
 	switch {
-	case m.Rows <= 1 && m.Cols <= 1:
+	case m.Rows <= 1 && m.Cols <= 1, m.Rows == 0, m.Cols == 0:
 		return true
 	case m.Rows <= 1:
 		return c > 0

@@ -176,11 +176,13 @@ func PackedBytes(b Matrix, o *Options) (int, error) {
 
 // columns returns n columns of a checked matrix from column j on; an absent one stays absent.
 func (m *Matrix) columns(j, n int) Matrix {
-	if m.typ == 0 || m.Rows == 0 || n == 0 {
-		return *m
-	}
 	sub := *m
-	sub.ptr, sub.Cols = m.at(0, j), n
-	sub.len -= j * m.ColStride
+	if m.typ == 0 {
+		return sub
+	}
+	if sub.Cols = n; m.Rows > 0 && n > 0 {
+		sub.ptr = m.at(0, j)
+		sub.len -= j * m.ColStride
+	}
 	return sub
 }
