@@ -89,3 +89,45 @@ func TestAlphaBeta(t *testing.T) {
 		}
 	}
 }
+
+// The same for all types, where integers are exact: in any order, with sums that start from C or join it.
+func TestAlphaBetaOfAllTypes(t *testing.T) {
+	r := rand.New(rand.NewPCG(43, 44))
+	for _, isa := range isas() {
+		for _, ty := range pairs {
+			for _, s := range append(edgeShapes(r, 6), [3]int{60, 70, 64}) {
+				m, n, k := s[0], s[1], s[2]
+				a, b := operand(r, ty.a, m, k), operand(r, ty.b, k, n)
+				small(r, a)
+				small(r, b)
+				sums := refInt(a, b, 0)
+				o := &Options{ISA: isa, BF16: ty.mode}
+				for _, alpha := range []float32{0, 1, -2} {
+					for _, beta := range []float32{0, 1, 3} {
+						for _, columns := range []bool{false, true} {
+							old, c := Of(make([]float32, m*n), m, n), Of(make([]float32, m*n), m, n)
+							if columns {
+								c = Of(make([]float32, m*n), n, m).T()
+							}
+							small(r, old)
+							for i := range m {
+								for j := range n {
+									*(*float32)(c.at(i, j)) = old.value(i, j)
+								}
+							}
+							require.NoError(t, MulAdd(alpha, a, b, beta, c, o))
+							for i := range m {
+								for j := range n {
+									want := alpha*float32(sums[i*n+j]) + beta*old.value(i, j)
+									if got := c.value(i, j); got != want {
+										t.Fatalf("%v %v x %v, %v, alpha %v, beta %v, columns %v: element %d, %d is %v, want %v", isa, ty.a, ty.b, s, alpha, beta, columns, i, j, got, want)
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}

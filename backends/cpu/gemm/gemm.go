@@ -232,7 +232,7 @@ func (p *product) set(x *call, opt *Options, isa ISA, kn *knobs, acc bool) error
 	p.alpha, p.beta, p.scaled = x.alpha, x.beta, x.scaled
 	p.scratch = x.c.typ != p.kern.acc || x.c.ColStride != 1 || x.scaled || p.epi != nil && p.epi.After.typ != 0 &&
 		p.epi.After.overlaps(&x.c)
-	if p.scratch && acc && p.kern.acc == F32 {
+	if p.scratch && acc && x.c.typ == F32 {
 		p.scaled, p.alpha, p.beta = true, 1, 1
 	}
 	return nil
