@@ -139,7 +139,9 @@ type work struct {
 	together  int               // panels that are spread at once
 	chunk     int               // elements of k that are spread at once
 	group     int               // panels of a job
-	each      int               // groups of a worker
+	each      int               // groups of a worker; of streams, jobs
+	part      int               // panels of a worker that reads streams
+	step      int               // panels of a stream that a job reads
 	parts     int               // that the last group of a worker is cut into, between rows, each a job; or 1
 	partRows  int               // of a part
 	jobs      int
@@ -289,7 +291,11 @@ func (w *work) cut() (bytes [3]int) {
 		if w.k.streams != nil && r.M == 1 && p.data != nil {
 			w.streams = w.k.streams(f)
 		}
-		w.divide()
+		if w.streams != nil {
+			w.divideStreams()
+		} else {
+			w.divide()
+		}
 	case w.tiled:
 		workers := par.Workers(r.Threads, p.panels)
 		for workers > 1 && w.group > 1 && p.panels < tileJobs*w.group*workers {
@@ -335,35 +341,52 @@ func (w *work) cut() (bytes [3]int) {
 // tileJobs is the jobs of a worker that are worth more than panels that share the rows of A in the first-level cache.
 const tileJobs = 4
 
-// fewBytes is the least that a job of few rows reads: some microseconds' worth.
-const fewBytes = 32 << 10
-
-// fewStreams is the jobs of a worker where kernels read several streams, which are short then, and oneBytes what a job of a worker that is
-// alone reads: a call looks at its context between jobs.
+// fewBytes is the least that a job of few rows reads, some microseconds' worth, and streamBytes the most that one of several streams does: the
+// last job may be one that the others wait for.
 const (
-	fewStreams = 4
-	oneBytes   = 4 << 20
+	fewBytes    = 32 << 10
+	streamBytes = 128 << 10
 )
 
-// divide cuts the panels into jobs for few rows, which are limited by reading memory: as many for each worker, some for those that are held
-// up to leave to others. A worker's jobs lie behind one another, so that what a kernel fetches ahead is its own.
+// oneBytes is what a job of a worker that is alone reads: a call looks at its context between jobs.
+const oneBytes = 4 << 20
+
+// fewJobs is the jobs of a worker, some of which it leaves to others when it is held up.
+const (
+	fewJobs    = 8
+	streamJobs = 16
+)
+
+// divide cuts the panels into jobs for few rows, which are limited by reading memory: as many for each worker. A worker's jobs lie behind one another, so that
+// what a kernel fetches ahead is its own.
 func (w *work) divide() {
 	p := w.p
-	workers := par.Workers(w.r.Threads, max(p.panels*p.g.size/fewBytes, 1))
-	each := 8
-	if w.streams != nil {
-		each = fewStreams
-		if workers == 1 {
-			each = p.panels*p.g.size/oneBytes + 1
-		}
-	}
-	w.group = max((p.panels+each*workers-1)/(each*workers), (fewBytes-1)/p.g.size+1)
-	each = (p.panels + w.group*workers - 1) / (w.group * workers)
+	workers := w.readers()
+	w.group = max((p.panels+fewJobs*workers-1)/(fewJobs*workers), (fewBytes-1)/p.g.size+1)
+	each := (p.panels + w.group*workers - 1) / (w.group * workers)
 	w.group = (p.panels + each*workers - 1) / (each * workers)
-	if w.streams != nil {
-		w.group = (w.group + fourStreams - 1) / fourStreams * fourStreams
-	}
 	w.jobs = (p.panels + w.group - 1) / w.group
+}
+
+// readers returns how many workers a product of few rows is worth.
+func (w *work) readers() int {
+	return par.Workers(w.r.Threads, max(w.p.panels*w.p.g.size/fewBytes, 1))
+}
+
+// divideStreams gives each worker a part of the panels, fourStreams streams of which its jobs read a piece of each: they go on where the job before ended,
+// at what it has fetched ahead.
+func (w *work) divideStreams() {
+	p := w.p
+	workers := w.readers()
+	w.part = ((p.panels+workers-1)/workers + fourStreams - 1) / fourStreams * fourStreams
+	bytes := oneBytes
+	if workers > 1 {
+		bytes = min(max(w.part*p.g.size/streamJobs, fewBytes), streamBytes)
+	}
+	step := fourStreams * p.g.size
+	w.step = max((bytes+step/2)/step, 1)
+	w.each = (w.part + fourStreams*w.step - 1) / (fourStreams * w.step)
+	w.jobs = workers * w.each
 }
 
 // lastParts is the number of parts at most of a worker's last group, and lastRows what a part has at least: bits are spread anew for each.
@@ -436,6 +459,16 @@ func (t *dotTask) Do(worker, job int) {
 	if w.ctx.Err() != nil {
 		return
 	}
+	args := &w.args[worker]
+	var scratch unsafe.Pointer
+	if w.perWorker > 0 {
+		scratch = unsafe.Pointer(&w.scratch[worker*w.perWorker])
+	}
+	if w.fused[0] != nil && w.streams != nil {
+		w.stream(args, job)
+		*args = dotArgs{}
+		return
+	}
 	p, r := w.p, w.r
 	group, from, to := job, 0, r.M
 	if w.fused[0] == nil {
@@ -448,11 +481,6 @@ func (t *dotTask) Do(worker, job int) {
 	}
 	col := first * nr
 	cols := min(panels*nr, p.n-col)
-	args := &w.args[worker]
-	var scratch unsafe.Pointer
-	if w.perWorker > 0 {
-		scratch = unsafe.Pointer(&w.scratch[worker*w.perWorker])
-	}
 	switch {
 	case w.fused[0] != nil:
 		w.few(args, first, panels, scratch)
@@ -466,10 +494,17 @@ func (t *dotTask) Do(worker, job int) {
 		w.many(args, first, panels, from, to, mask, scratch)
 	}
 	*args = dotArgs{} // nothing stays pointed at between calls
-	if r.Then != nil {
-		for i := from; i < to; i++ {
-			r.Then.Apply(r.C[i*r.LDC+col:][:cols], i, col)
-		}
+	w.finish(col, cols, from, to)
+}
+
+// finish hands finished columns of rows to the epilogue.
+func (w *work) finish(col, cols, from, to int) {
+	r := w.r
+	if r.Then == nil {
+		return
+	}
+	for i := from; i < to; i++ {
+		r.Then.Apply(r.C[i*r.LDC+col:][:cols], i, col)
 	}
 }
 
@@ -554,28 +589,23 @@ func (w *work) tiles(args *dotArgs, col, panels, k0, from, to int) {
 	}
 }
 
-// few spreads the bits in registers, panel by panel; passes after the first find them in a cache.
-func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
-	p, r, f := w.p, w.r, w.p.g.f
-	*args = dotArgs{aStride: w.stride, ldc: 4 * r.LDC, table: f.table}
-	if r.Accumulate {
+// start returns the arguments that all calls for few rows have in common.
+func (w *work) start() dotArgs {
+	args := dotArgs{aStride: w.stride, ldc: 4 * w.r.LDC, table: w.p.g.f.table}
+	if w.r.Accumulate {
 		args.acc = 1
 	}
 	if !w.k.alone {
 		args.ahead = 1
 	}
-	done := 0
-	if w.streams != nil {
-		whole := min(panels, p.n/nr-first)
-		each := whole / fourStreams
-		args.wPanel, args.cPanel = each*p.g.size, each*nr*4
-		for v := range each {
-			args.c = unsafe.Pointer(&r.C[(first+v)*nr])
-			w.inPieces(args, w.panels(first+v, 1, scratch), 0, w.streams)
-		}
-		done = each * fourStreams
-	}
-	for v := done; v < panels; v++ {
+	return args
+}
+
+// few spreads the bits in registers, panel by panel; passes after the first find them in a cache.
+func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
+	p, r := w.p, w.r
+	*args = w.start()
+	for v := range panels {
 		panel := w.panels(first+v, 1, scratch)
 		args.mask = 1<<min(p.n-(first+v)*nr, nr) - 1
 		for i := 0; i < r.M; i += w.height {
@@ -586,6 +616,35 @@ func (w *work) few(args *dotArgs, first, panels int, scratch unsafe.Pointer) {
 				w.inPieces(args, panel, i, w.fused[1])
 			}
 		}
+	}
+}
+
+// stream lets one row meet a job's piece of each of a worker's streams. The worker's last job has the panels that are left over, too.
+func (w *work) stream(args *dotArgs, job int) {
+	p, r := w.p, w.r
+	first := job / w.each * w.part
+	panels := min(w.part, p.panels-first)
+	if panels <= 0 {
+		return
+	}
+	job %= w.each
+	long := max(min(panels, p.n/nr-first), 0) / fourStreams // panels of a stream
+	from, to := min(job*w.step, long), min((job+1)*w.step, long)
+	if from < to {
+		*args = w.start()
+		args.wPanel, args.cPanel = long*p.g.size, long*nr*4
+		for v := first + from; v < first+to; v++ {
+			args.c = unsafe.Pointer(&r.C[v*nr])
+			w.inPieces(args, w.panels(v, 1, nil), 0, w.streams)
+		}
+		for s := range fourStreams {
+			w.finish((first+s*long+from)*nr, (to-from)*nr, 0, 1)
+		}
+	}
+	if left := panels - fourStreams*long; job == w.each-1 && left > 0 {
+		col := (first + fourStreams*long) * nr
+		w.few(args, first+fourStreams*long, left, nil)
+		w.finish(col, min(left*nr, p.n-col), 0, 1)
 	}
 }
 
