@@ -156,6 +156,7 @@ func (b *Backend) Compile(ctx context.Context, part *ops.Part) (backends.Program
 		}
 		p.kernels[i] = k
 	}
+	p.together = p.findTogether()
 	if err := p.measure(part); err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func Held(p backends.Program) int {
 			for i := range r.rows {
 				n += 4 * (len(r.rows[i].f) + len(r.rows[i].i))
 			}
-			for _, v := range k.vectors {
+			for _, v := range k.copies {
 				n += 4 * len(v)
 			}
 			for i := range r.convert {

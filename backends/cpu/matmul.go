@@ -3,7 +3,6 @@ package cpu
 import (
 	"context"
 
-	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/ops/matmul"
 	"github.com/tessera-go/tessera/tensor"
@@ -24,7 +23,9 @@ type matmulKernel struct {
 	residual  int
 	fallback  referenceKernel
 	reference bool
-	vectors   [3][]float32
+	short     bool         // products of one row go the short way
+	copies    [3][]float32 // of operands of the epilogue that have gaps
+	product   rowProduct
 }
 
 // packKey names a packed form: weights packed by an engine of one instruction set for one problem, whatever the epilogue and the
@@ -58,6 +59,7 @@ func (k *matmulKernel) bind(ctx context.Context, e *env, part *ops.Part, n *ops.
 			return err
 		}
 		k.weights = form.(matmul.Packed)
+		k.short = k.oneRow()
 	}
 	return nil
 }
@@ -72,16 +74,25 @@ func (k *matmulKernel) run(e *env, frame []tensor.Tensor) error {
 	if k.reference {
 		return k.fallback.run(e, frame)
 	}
+	if k.short && k.row(e, frame) {
+		return k.product.weights.Mul(e.ctx, &k.product.run)
+	}
 	a := &k.args
 	a.A, a.B, a.C = frame[k.in[0]], frame[k.in[1]], frame[k.out]
-	a.RowScale = k.vector(0, frame, k.rowScale)
-	a.ColScale = k.vector(1, frame, k.colScale)
-	a.Bias = k.vector(2, frame, k.bias)
+	k.vectors(frame)
 	if k.residual >= 0 {
 		a.Residual = frame[k.in[k.residual]]
 	}
-	k.space.Data.(*run).source = qgemm.Source{e.run, uint64(k.in[0])} // products of one value, such as queries, keys and values
+	k.space.Data.(*run).source = k.source(e)
 	return k.plan.run(e.ctx, k.weights, a, &k.space)
+}
+
+// vectors sets the epilogue's vectors.
+func (k *matmulKernel) vectors(frame []tensor.Tensor) {
+	a := &k.args
+	a.RowScale = k.vector(0, frame, k.rowScale)
+	a.ColScale = k.vector(1, frame, k.colScale)
+	a.Bias = k.vector(2, frame, k.bias)
 }
 
 // vector returns an operand of the epilogue as a slice; one with gaps is copied.
@@ -93,12 +104,12 @@ func (k *matmulKernel) vector(slot int, frame []tensor.Tensor, i int) []float32 
 	if t.IsContiguous() {
 		return tensor.Data[float32](*t)
 	}
-	if k.vectors[slot] == nil {
-		k.vectors[slot] = make([]float32, t.Elems())
+	if k.copies[slot] == nil {
+		k.copies[slot] = make([]float32, t.Elems())
 	}
-	dst := tensor.Of(k.vectors[slot], t.Shape()...)
+	dst := tensor.Of(k.copies[slot], t.Shape()...)
 	if err := tensor.Copy(dst, *t); err != nil {
 		panic(err)
 	}
-	return k.vectors[slot]
+	return k.copies[slot]
 }

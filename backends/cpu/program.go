@@ -8,6 +8,7 @@ import (
 
 	"github.com/tessera-go/tessera/backends"
 	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
+	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/internal/par"
 	"github.com/tessera-go/tessera/ops"
 	"github.com/tessera-go/tessera/tensor"
@@ -33,6 +34,8 @@ type env struct {
 	angles  map[angleKey]*angles
 	scratch [][]float32 // a row of float32 for each worker
 	spaces  spaces      // of products: nodes run one after the other
+	weights []*qgemm.Packed
+	runs    []*qgemm.Run // that run together with the weights
 }
 
 // runs counts the runs of all programs.
@@ -75,6 +78,7 @@ type program struct {
 	kernels  []kernel
 	products int
 	fed      []*convKernel // of nodes that feed the next one: its kernel, if the two run together; or nil
+	together []int         // nodes behind each that may run with it, or nil
 	env      env
 
 	workspace backends.Workspace
@@ -92,6 +96,17 @@ func (p *program) Run(ctx context.Context, frame []tensor.Tensor, first, last in
 		if p.fed != nil && p.fed[i] != nil && i+1 < last && p.fed[i].runFed(e, frame) {
 			i++
 			continue
+		}
+		if p.together != nil && p.together[i] > 0 && i+p.together[i] < last {
+			n := p.together[i]
+			done, err := p.runTogether(e, frame, p.kernels[i:i+n+1])
+			if err != nil {
+				return p.describe(i, frame, err)
+			}
+			if done {
+				i += n
+				continue
+			}
 		}
 		if err := p.kernels[i].run(e, frame); err != nil {
 			return p.describe(i, frame, err)

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tessera-go/tessera/backends/cpu/gemm"
+	"github.com/tessera-go/tessera/backends/cpu/internal/vec"
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/internal/cpuinfo"
 	"github.com/tessera-go/tessera/internal/par"
@@ -422,22 +423,30 @@ func (f *finisher) Apply(x []float32, row, col int) {
 
 // finishRow applies the epilogue to a piece of row number i of all products; its residual lies at a byte offset.
 func (r *run) finishRow(x []float32, i, col, residual int) {
-	e, v := &r.p.spec.Epilogue, r.e.vec
+	var piece []float32
+	if r.p.spec.Epilogue.Residual != matmul.NoResidual {
+		piece = floats(unsafe.Add(r.residual.Ptr(), residual+4*col), len(x))
+	}
+	finishRow(r.e.vec, &r.p.spec.Epilogue, r.args, x, i, col, piece)
+}
+
+// finishRow applies an epilogue to a piece of row number i of all products, whose first column is col; the residual is that of the piece.
+func finishRow(v *vec.Funcs, e *matmul.Epilogue, args *matmul.Args, x []float32, i, col int, residual []float32) {
 	if e.RowScale {
-		v.Scale(x, x, r.args.RowScale[i], 0)
+		v.Scale(x, x, args.RowScale[i], 0)
 	}
 	if e.ColScale {
-		v.Mul(x, x, r.args.ColScale[col:])
+		v.Mul(x, x, args.ColScale[col:])
 	}
 	if e.Bias {
-		v.Add(x, x, r.args.Bias[col:])
+		v.Add(x, x, args.Bias[col:])
 	}
 	if e.Residual == matmul.ResidualBefore {
-		v.Add(x, x, floats(unsafe.Add(r.residual.Ptr(), residual+4*col), len(x)))
+		v.Add(x, x, residual)
 	}
 	activate(e.Act, x)
 	if e.Residual == matmul.ResidualAfter {
-		v.Add(x, x, floats(unsafe.Add(r.residual.Ptr(), residual+4*col), len(x)))
+		v.Add(x, x, residual)
 	}
 }
 

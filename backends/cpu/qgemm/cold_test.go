@@ -47,6 +47,55 @@ func BenchmarkOneRow(b *testing.B) {
 	}
 }
 
+// BenchmarkLayers gives the rate at which the products of a token's layers read weights, one after the other, or those of one value together.
+func BenchmarkLayers(b *testing.B) {
+	const dim, hidden, layers = 768, 2048, 16
+	for _, d := range []tensor.DType{tensor.Q8_0, tensor.Q4_0} {
+		var steps [][]*Packed // weights of one value
+		bytes := 0
+		for range layers {
+			for _, s := range [][3]int{{3, dim, dim}, {1, dim, dim}, {2, hidden, dim}, {1, dim, hidden}} {
+				var step []*Packed
+				for range s[0] {
+					row := s[2] / d.Block() * d.Size()
+					p, err := Pack(d, make([]byte, s[1]*row), row, s[1], s[2], nil)
+					require.NoError(b, err)
+					step, bytes = append(step, p), bytes+p.Bytes()
+				}
+				steps = append(steps, step)
+			}
+		}
+		a := make([]float32, hidden)
+		runs := []*Run{{A: a, M: 1, C: make([]float32, hidden)}, {A: a, M: 1, C: make([]float32, hidden)}, {A: a, M: 1, C: make([]float32, hidden)}}
+		for _, threads := range []int{1, 2} {
+			for _, together := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%v/threads=%d/together=%t", d, threads, together), func(b *testing.B) {
+					for range b.N {
+						for i, step := range steps {
+							for j, p := range step {
+								r := runs[j]
+								r.LDA, r.LDC, r.Threads, r.Source = p.K(), p.N(), threads, Source{1, uint64(i)}
+								if !together {
+									require.NoError(b, p.Mul(context.Background(), r))
+								}
+							}
+							if together {
+								require.NoError(b, MulTogether(context.Background(), step, runs[:len(step)]))
+							}
+						}
+					}
+					b.ReportMetric(float64(bytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+				})
+			}
+		}
+		for _, step := range steps {
+			for _, p := range step {
+				_ = p.Close()
+			}
+		}
+	}
+}
+
 // BenchmarkRows gives the rate at which products of one row read weights that are not packed and in no cache, in bytes of the file.
 func BenchmarkRows(b *testing.B) {
 	for _, d := range types() {

@@ -141,10 +141,11 @@ func TestFewRowsAheadOrNot(t *testing.T) {
 					}
 				}
 				c[i] = make([]float32, rows*n)
-				w := &work{p: p, r: &Run{A: a, LDA: k, C: c[i], LDC: n, M: rows, Threads: 1}, k: &kernels, ctx: context.Background()}
-				w.kn, err = w.r.knobs()
+				w, r := &work{}, &Run{A: a, LDA: k, C: c[i], LDC: n, M: rows, Threads: 1}
+				kn, err := r.knobs()
 				require.NoError(t, err)
-				w.plan()
+				w.begin(context.Background(), p, r, &kernels, kn)
+				w.reserve(w.jobs)
 				for job := range w.quantJobs {
 					(*quantTask)(w).Do(0, job)
 				}

@@ -89,16 +89,31 @@ func (p *Packed) Mul(ctx context.Context, r *Run) error {
 	}
 	w := takeWork()
 	defer giveWork(w)
-	w.p, w.r, w.k, w.kn, w.ctx = p, r, choose(isa), kn, ctx
-	w.plan()
-	if a := w.wanted(); r.Source == (Source{}) || a != w.rounded {
+	w.begin(ctx, p, r, choose(isa), kn)
+	w.reserve(w.jobs)
+	w.round()
+	par.Run(r.Threads, w.jobs, (*dotTask)(w))
+	w.end()
+	return ctx.Err()
+}
+
+// begin takes a product and divides it.
+func (w *work) begin(ctx context.Context, p *Packed, r *Run, k *kernels, kn *knobs) {
+	w.p, w.r, w.k, w.kn, w.ctx, w.holder = p, r, k, kn, ctx, w
+	need := w.cut()
+	w.needs = [2]int(need[:2])
+}
+
+// end lets go of what the product referred to.
+func (w *work) end() { w.p, w.r, w.kn, w.ctx, w.holder = nil, nil, nil, nil, nil }
+
+// round rounds A, if the work does not hold it rounded.
+func (w *work) round() {
+	if a := w.wanted(); w.r.Source == (Source{}) || a != w.rounded {
 		w.rounded = roundedA{}
-		par.Run(r.Threads, w.quantJobs, (*quantTask)(w))
+		par.Run(w.r.Threads, w.quantJobs, (*quantTask)(w))
 		w.rounded = a
 	}
-	par.Run(r.Threads, w.jobs, (*dotTask)(w))
-	w.p, w.r, w.kn, w.ctx = nil, nil, nil, nil
-	return ctx.Err()
 }
 
 // isa returns the level to use, or the error of a bad pin.
@@ -113,14 +128,15 @@ func (r *Run) isa() (cpuinfo.ISA, error) {
 	return isa, nil
 }
 
-// work is the state of one call: what its two parallel regions share. It is reused.
+// work is the state of one product: what its two parallel regions share. It is reused.
 type work struct {
-	next *work
-	p    *Packed
-	r    *Run
-	k    *kernels
-	kn   *knobs
-	ctx  context.Context
+	next   *work // of the pool, or of the products that run together
+	holder *work // that has the rounded rows of A: itself, or the first of those that run together
+	p      *Packed
+	r      *Run
+	k      *kernels
+	kn     *knobs
+	ctx    context.Context
 
 	q         []byte // quantized rows of A
 	metas     []byte // what they say of their blocks
@@ -145,7 +161,8 @@ type work struct {
 	parts     int               // that the last group of a worker is cut into, between rows, each a job; or 1
 	partRows  int               // of a part
 	jobs      int
-	rowsEach  int // rows of a job of quantization
+	needs     [2]int // bytes of q and metas
+	rowsEach  int    // rows of a job of quantization
 	quantJobs int
 	rounded   roundedA // what q and metas hold
 }
@@ -258,12 +275,15 @@ func Trim() {
 	spare.list = nil
 }
 
-// plan divides the work and takes the memory for it.
-func (w *work) plan() {
-	need := w.cut()
-	w.q, w.metas, w.scratch = grow(w.q, need[0]), grow(w.metas, need[1]), grow(w.scratch, need[2])
-	if n := par.Workers(w.r.Threads, w.jobs); len(w.args) < n {
-		w.args = make([]dotArgs, n)
+// reserve takes the memory that the product needs in a region of some jobs, but for the rounded rows if another work has them.
+func (w *work) reserve(jobs int) {
+	if w.holder == w {
+		w.q, w.metas = grow(w.q, w.needs[0]), grow(w.metas, w.needs[1])
+	}
+	workers := par.Workers(w.r.Threads, jobs)
+	w.scratch = grow(w.scratch, workers*w.perWorker)
+	if len(w.args) < workers {
+		w.args = make([]dotArgs, workers)
 	}
 }
 
@@ -429,7 +449,7 @@ const tileBuf = 4 * tileHeight * 4 * nr
 
 // meta returns where row i and block b have their numbers.
 func (w *work) meta(i, b int) unsafe.Pointer {
-	return unsafe.Pointer(&w.metas[(i/w.height*w.blocks+b)*metaStep(w.slots)+i%w.height*4])
+	return unsafe.Pointer(&w.holder.metas[(i/w.height*w.blocks+b)*metaStep(w.slots)+i%w.height*4])
 }
 
 type quantTask work
@@ -558,7 +578,7 @@ func (w *work) many(args *dotArgs, first, panels, from, to int, mask uint64, scr
 func (w *work) strips(args *dotArgs, col, panels, k0, from, to int) {
 	r, f := w.r, w.p.g.f
 	for i := from; i < to; {
-		args.a = unsafe.Pointer(&w.q[i*w.stride+k0*w.size])
+		args.a = unsafe.Pointer(&w.holder.q[i*w.stride+k0*w.size])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
 		rows := w.k.strip(min(to-i, w.height-i%w.height))
@@ -581,7 +601,7 @@ func (w *work) tiles(args *dotArgs, col, panels, k0, from, to int) {
 		if left >= w.height {
 			args.groups, args.rows = min(left, w.kn.tileRows)/w.height, w.height
 		}
-		args.a = unsafe.Pointer(&w.q[i*w.stride+k0])
+		args.a = unsafe.Pointer(&w.holder.q[i*w.stride+k0])
 		args.meta = w.meta(i, k0/f.block)
 		args.c = unsafe.Pointer(&r.C[i*r.LDC+col])
 		w.k.tiles(args, f)
@@ -656,7 +676,7 @@ const callK = 16384
 func (w *work) inPieces(args *dotArgs, panel unsafe.Pointer, i int, kernel func(*dotArgs)) {
 	p, acc := w.p, args.acc
 	for k0 := 0; k0 < p.k; k0 += callK {
-		args.a, args.meta = unsafe.Pointer(&w.q[i*w.stride+k0]), w.meta(i, k0/p.g.f.block)
+		args.a, args.meta = unsafe.Pointer(&w.holder.q[i*w.stride+k0]), w.meta(i, k0/p.g.f.block)
 		args.w, args.blocks = unsafe.Add(panel, k0/p.g.elems*p.g.group), min(callK, p.k-k0)/unit
 		kernel(args)
 		args.acc = 1

@@ -76,8 +76,9 @@ func (p *Packed) mulWith(t testing.TB, k *kernels, r *Run) {
 func (p *Packed) mulKnobs(t testing.TB, k *kernels, kn *knobs, r *Run) {
 	t.Helper()
 	require.NoError(t, r.check(p))
-	w := &work{p: p, r: r, k: k, kn: kn, ctx: context.Background()}
-	w.plan()
+	w := &work{}
+	w.begin(context.Background(), p, r, k, kn)
+	w.reserve(w.jobs)
 	for job := range w.quantJobs {
 		(*quantTask)(w).Do(0, job)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tessera-go/tessera/internal/mem"
+	"github.com/tessera-go/tessera/internal/par"
 )
 
 // A weight of rows gives the bits of the packed one on every implementation: rows of A for every path, panels that are not full,
@@ -99,12 +100,13 @@ func equal(a, b []float32) bool {
 func (p *Packed) mulDirty(t testing.TB, k *kernels, r *Run) {
 	t.Helper()
 	require.NoError(t, r.check(p))
-	w := &work{p: p, r: r, k: k, kn: knobTable.Defaults(), ctx: context.Background()}
-	w.scratch = mem.Bytes(grown(w.cut()[2]))
+	w := &work{}
+	w.begin(context.Background(), p, r, k, knobTable.Defaults())
+	w.scratch = mem.Bytes(grown(w.perWorker * par.Workers(r.Threads, w.jobs)))
 	for i := range w.scratch {
 		w.scratch[i] = 0xff
 	}
-	w.plan()
+	w.reserve(w.jobs)
 	for job := range w.quantJobs {
 		(*quantTask)(w).Do(0, job)
 	}
