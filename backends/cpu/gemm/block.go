@@ -47,8 +47,8 @@ func block(in *cpuinfo.Info, kn *knobs, k *kernel, h, strips, steps, panels, wor
 		most = strips * panels // the kernel fetches C ahead, and every block copies A and widens B
 	}
 	if strips == 1 && kc == steps && !copiesB {
-		wide := 1
-		if h < len(k.wideP) {
+		wide := together
+		if together == 1 && h < len(k.wideP) {
 			wide = max(k.wideP[h], 1)
 		}
 		return blocking{kc: kc, mc: 1, nc: passOnce(panels, wide, min(max(kn.callBytes/(kc*panelStep), 1), most), workers), unit: wide}

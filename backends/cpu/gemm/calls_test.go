@@ -54,6 +54,7 @@ func seeKernels(t *testing.T, see func(name string, macs, bytes int)) {
 			wrap(k, list, nil)
 		}
 		wrap(k, k.wide, k.wideP)
+		wrap(k, k.streams, k.streamsP)
 		wrap(k, k.pairs, slices.Repeat([]int{2}, len(k.pairs)))
 		wrap(k, k.pairsAny, slices.Repeat([]int{2}, len(k.pairsAny)))
 		wrap(k, k.pairsFew, slices.Repeat([]int{2}, len(k.pairsFew)))

@@ -52,6 +52,8 @@ type product struct {
 	axpy                   bool // one row against a row-major B
 	pairs                  bool // low strips take panels in pairs
 	pairsInPlace           bool // also those of a B in place
+	streams                bool // B comes from memory, for one low strip
+	far                    int  // how far ahead in bytes that asks for B
 	widen                  bool // chunks of B are widened to what the kernel reads
 	scratch                bool // sums go to scratch memory and from there to C
 	aPacked, bPacked       unsafe.Pointer
@@ -329,7 +331,7 @@ func (p *product) cutWhole() {
 	p.cutRows(p.m)
 	p.panels = ceilDiv(p.n, p.kern.b.nr)
 	p.tail = p.n - (p.panels-1)*p.kern.b.nr
-	p.gm, p.gn, p.near = 1, 1, true
+	p.gm, p.gn, p.near, p.streams = 1, 1, true, false
 	p.bl = blocking{kc: ceilDiv(p.k, p.kern.a.kr), mc: p.strips, nc: p.panels, unit: 1}
 	p.privateStep, p.widenBytes, p.stripBytes = 0, 0, 0
 	if len(p.workers) == 0 {
@@ -402,6 +404,9 @@ func (p *product) part(in *cpuinfo.Info, newA, newB bool) {
 	together := 1
 	if p.inPairs() {
 		together = 2
+	}
+	if p.streams = p.fromMemory(in, workers); p.streams {
+		together, p.far = kern.streamsP[p.mp], farBytes(in, p.mp, p.np*p.kp*kern.b.elem.Size())
 	}
 	p.bl = block(in, p.kn, p.kern, p.tallest(), p.strips, ceilDiv(p.kp, p.kern.a.kr), p.panels, workers, together,
 		p.localA, p.localB || p.widen)
@@ -536,6 +541,30 @@ func (p *product) inPairs() bool {
 	return p.pairs && p.packedB() && p.pa == nil && !p.packA && p.a.ColStride == 1 && h < len(p.kern.pairs)
 }
 
+// fromMemory says whether the current part is a single low strip whose B comes from memory, for kernels that read many panels side by side, and has so
+// many panels that whole groups of them keep the workers about equally busy.
+func (p *product) fromMemory(in *cpuinfo.Info, workers int) bool {
+	if p.strips > 1 || p.mp >= len(p.kern.streams) || p.pb == nil && !p.packB || p.pa != nil || p.packA || p.a.ColStride != 1 ||
+		p.np <= p.kn.streamFrom(in)/p.kern.b.elem.Size()/p.kp {
+		return false
+	}
+	together := p.kern.streamsP[p.mp]
+	busiest := ceilDiv(ceilDiv(p.panels, together), workers) * together
+	return workers == 1 || busiest*workers <= p.panels+p.panels/8
+}
+
+// farBytes returns how far ahead a strip of h rows asks for a B of so many bytes. What may be in L3 comes soon, and must not leave L1 again before it is
+// used; memory takes longer, and one that is asked for beyond the page in use has more to send at once.
+func farBytes(in *cpuinfo.Info, h, bytes int) int {
+	switch {
+	case bytes > 16*in.L2:
+		return 8 << 10
+	case h == 1:
+		return 4 << 10 // with little to compute, B goes by faster
+	}
+	return 2 << 10
+}
+
 // rowsConflict says whether the rows of a strip compete for the sets of L1, as they do when their distance is a multiple of a
 // large power of two.
 func (p *product) rowsConflict(in *cpuinfo.Info) bool {
@@ -637,6 +666,7 @@ func (p *product) blockOf(job int) (s0, s1, p0, p1 int) {
 func (p *product) prepare(args *kargs) {
 	args.aStep, args.cStep, args.nextAStep = 0, p.kern.b.nr*4, 128
 	args.pairs, args.inPlace, args.once = p.pairs, p.pairsInPlace, cpuinfo.Get().Features.OneWideLoad
+	args.streams, args.far = p.streams, p.far
 }
 
 // fold returns what each column sum of B is multiplied by before it joins the sums, which takes back the zero of A, and that u8 is stored 128 lower.

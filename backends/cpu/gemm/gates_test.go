@@ -140,6 +140,47 @@ func TestStripsForPairs(t *testing.T) {
 	}
 }
 
+// Where it was measured, a low strip reads a large packed B from many panels at once, unless that leaves a worker idle, and asks further ahead for one that
+// is too large for L3.
+func TestStreams(t *testing.T) {
+	for _, k := range usable() {
+		if k.streams == nil {
+			continue
+		}
+		in := *cpuinfo.Get()
+		in.Features, in.L2 = cpuinfo.Features{OneWideLoad: true}, 1<<20
+		const steps = 1000
+		streams := func(h, bytes, workers int, change func(*product)) bool {
+			p := &product{kern: k, kn: new(knobs), a: Matrix{ColStride: 1}, packB: true, strips: 1, mp: h, np: bytes / (steps * k.b.elem.Size()), kp: steps}
+			p.panels = ceilDiv(p.np, k.b.nr)
+			if change != nil {
+				change(p)
+			}
+			return p.fromMemory(&in, workers)
+		}
+		for h := 1; h <= 6; h++ {
+			require.True(t, streams(h, 5<<20, 1, nil), "%s, %d rows", k.name, h)
+			require.False(t, streams(h, 1<<20, 1, nil), "%s: in L2", k.name)
+			require.True(t, streams(h, 1<<20, 1, func(p *product) { p.kn = &knobs{streamBytes: 1 << 19} }), "%s: threshold", k.name)
+			groups := func(panels int) func(*product) {
+				return func(p *product) { p.panels = panels * k.streamsP[h]; p.np = p.panels * k.b.nr; p.kp = 1 << 20 }
+			}
+			require.True(t, streams(h, 5<<20, 2, groups(4)), "%s: two groups a worker", k.name)
+			require.False(t, streams(h, 5<<20, 2, groups(3)), "%s: one worker has twice as many groups", k.name)
+			require.True(t, streams(h, 5<<20, 1, groups(3)), k.name)
+		}
+		require.False(t, streams(7, 5<<20, 1, nil), "%s: rows", k.name)
+		require.False(t, streams(6, 5<<20, 1, func(p *product) { p.strips = 2 }), "%s: strips", k.name)
+		require.False(t, streams(6, 5<<20, 1, func(p *product) { p.packB = false }), "%s: B in place", k.name)
+		require.False(t, streams(6, 5<<20, 1, func(p *product) { p.packA = true }), "%s: packed A", k.name)
+		require.False(t, streams(6, 5<<20, 1, func(p *product) { p.a.ColStride = 2 }), "%s: columns of A", k.name)
+		require.Less(t, farBytes(&in, 2, in.L2), farBytes(&in, 2, 20*in.L2))
+		in.Features.OneWideLoad = false
+		require.False(t, streams(1, 5<<20, 1, nil), "%s: other processors", k.name)
+		require.True(t, streams(1, 5<<20, 1, func(p *product) { p.kn = &knobs{streamBytes: 1 << 20} }), "%s: threshold", k.name)
+	}
+}
+
 // Where there is nothing to fetch, how fast kernels go on from there does not depend on an earlier product of the same worker.
 func TestNothingAhead(t *testing.T) {
 	kn := knobTable.Defaults()

@@ -78,8 +78,11 @@ type kargs struct {
 	// a strip. They move a and rows, and leave 0 or less. 0 is one strip.
 	strips int
 
+	far int // how many bytes ahead kernels for a B from memory ask for it
+
 	pairs   bool // low strips take panels in pairs where they can
 	inPlace bool // so do those of a B in place
+	streams bool // B comes from memory
 	once    bool // elements of a packed A are loaded once, where there are kernels that do
 }
 
@@ -92,7 +95,7 @@ var _ = [1]struct{}{}[unsafe.Offsetof(kargs{}.a)|unsafe.Offsetof(kargs{}.b)-1*ar
 	unsafe.Offsetof(kargs{}.c2)-20*argSize|unsafe.Offsetof(kargs{}.mode)-21*argSize|unsafe.Offsetof(kargs{}.nextC)-22*argSize|unsafe.Offsetof(kargs{}.aheadLine)-23*argSize|
 	unsafe.Offsetof(kargs{}.nextAStep)-24*argSize|unsafe.Offsetof(kargs{}.aStep)-25*argSize|unsafe.Offsetof(kargs{}.cStep)-26*argSize|unsafe.Offsetof(kargs{}.packTo)-27*argSize|
 	unsafe.Offsetof(kargs{}.packFrom)-28*argSize|unsafe.Offsetof(kargs{}.hold)-29*argSize|unsafe.Offsetof(kargs{}.heldC)-30*argSize|unsafe.Offsetof(kargs{}.tileC)-31*argSize|
-	unsafe.Offsetof(kargs{}.strips)-32*argSize]
+	unsafe.Offsetof(kargs{}.strips)-32*argSize|unsafe.Offsetof(kargs{}.far)-33*argSize]
 
 const argSize = unsafe.Sizeof(uintptr(0))
 
@@ -162,6 +165,11 @@ type kernel struct {
 	pairs, pairsFew []func(*kargs)
 	pairsAny        []func(*kargs) // nil, or as pairs for a B in place and A by any strides; they fetch nothing
 
+	// nil, or for low heights a kernel for a B that comes from memory, of which it reads streamsP panels side by side: B must be packed and the steps of a
+	// row of A side by side.
+	streams  []func(*kargs)
+	streamsP []int
+
 	downStrips bool // all functions take several strips of one height in a call
 
 	exactB bool // no function reads more than tail columns of the last panel of B
@@ -204,7 +212,7 @@ func (k *kernel) run(p *kargs, h, panels, tail, most int) {
 		k.runAtOnce(p, 1, h, panels, tail)
 		return
 	}
-	_, group := k.several(p, h)
+	_, group := k.several(p, h, panels)
 	group = max(most/step/p.k/group, 1) * group
 	first := *p
 	for done := 0; done < panels; done += group {
@@ -220,9 +228,12 @@ func (k *kernel) run(p *kargs, h, panels, tail, most int) {
 	}
 }
 
-// several returns the function that takes several panels at once for a strip of h rows, and how many; nil and 1 is none.
-func (k *kernel) several(p *kargs, h int) (f func(*kargs), panels int) {
+// several returns the function that takes most panels at once, of so many that are left for a strip of h rows, and how many; nil and 1 is none.
+func (k *kernel) several(p *kargs, h, left int) (f func(*kargs), panels int) {
 	switch {
+	case p.streams && h < len(k.streams) && left >= k.streamsP[h] && p.acs == 4 && p.bks == k.b.step():
+		return k.streams[h], k.streamsP[h]
+	case left < 2:
 	case p.pairs && h < len(k.pairs) && p.acs == 4 && p.bks == k.b.step():
 		if p.aheadLine > 16 {
 			return k.pairsFew[h], 2
@@ -230,7 +241,7 @@ func (k *kernel) several(p *kargs, h int) (f func(*kargs), panels int) {
 		return k.pairs[h], 2
 	case p.inPlace && h < len(k.pairsAny):
 		return k.pairsAny[h], 2
-	case h < len(k.wide) && k.wide[h] != nil:
+	case h < len(k.wide) && k.wide[h] != nil && left >= k.wideP[h]:
 		return k.wide[h], k.wideP[h]
 	}
 	return nil, 1
@@ -269,7 +280,7 @@ type pass struct {
 }
 
 // passes returns the calls that take all panels of a strip of h rows with the widest functions, and how many there are. Of p it reads strides and forms.
-func (k *kernel) passes(p *kargs, h, panels, tail int) (list [3]pass, n int) {
+func (k *kernel) passes(p *kargs, h, panels, tail int) (list [4]pass, n int) {
 	nr := k.b.nr
 	full := k.full[h]
 	// Functions for a packed B read whole panels, of which a B in place may lack the last one though its rows lie a step apart.
@@ -284,16 +295,14 @@ func (k *kernel) passes(p *kargs, h, panels, tail int) (list [3]pass, n int) {
 			}
 		}
 	}
-	at := 0
-	if wide, w := k.several(p, h); wide != nil {
-		whole := panels
-		if tail < nr {
-			whole--
-		}
-		if g := whole / w; g > 0 {
-			list[n] = pass{wide, 0, g, nr}
-			at, n = g*w, n+1
-		}
+	at, whole := 0, panels
+	if tail < nr {
+		whole--
+	}
+	for wide, w := k.several(p, h, whole); wide != nil; wide, w = k.several(p, h, whole-at) {
+		g := (whole - at) / w
+		list[n] = pass{wide, at, g, nr}
+		at, n = at+g*w, n+1
 	}
 	if left := panels - at; left > 0 && tail <= nr/2 && k.half != nil {
 		if left > 1 {

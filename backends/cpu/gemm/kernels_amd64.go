@@ -15,6 +15,7 @@ func archKernels() []*kernel {
 	wide512 := []int{0, 4, 2, 2}
 	wide256 := []int{0, 3, 2}
 	low256 := []int{0, 4, 3, 2}
+	streams512 := []int{0, 6, 6, 4, 3, 2, 2}
 	// One tile of rows takes two panels: two sums of tiles would wait for each other.
 	wideTiles := make([]int, tile.Rows+1)
 	for h := 1; h <= tile.Rows; h++ {
@@ -34,6 +35,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_f32_14x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F32, 32, 1}, acc: F32, mr: 14, downStrips: true,
 			full: f32AVX512full[:], fast: f32AVX512fast[:], fastOnce: f32AVX512once[:], rows: f32AVX512rows[:], pairs: f32AVX512pairs[:], pairsFew: f32AVX512pairsFew[:], pairsAny: f32AVX512pairsAny[:], half: f32AVX512half[:], wide: f32AVX512wide[:], wideP: wide512,
+			streams: f32AVX512streams[:], streamsP: streams512,
 			axpy: axpy8AVX512, exactB: true,
 		},
 		{
@@ -43,6 +45,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_bf16_8x32k2__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{BF16, 32, 2}, acc: F32, mr: 8, downStrips: true,
 			full: bf16AVX512full[:], half: bf16AVX512half[:], wide: bf16AVX512wide[:], wideP: wide512,
+			streams: bf16AVX512streams[:], streamsP: streams512,
 		},
 		{
 			name: "f32_f16_8x32k1__avx512alone", isa: cpuinfo.AVX512, need: alone, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8, downStrips: true,
@@ -51,6 +54,7 @@ func archKernels() []*kernel {
 		{
 			name: "f32_f16_8x32k1__avx512", isa: cpuinfo.AVX512, a: aF32, b: format{F16, 32, 1}, acc: F32, mr: 8, downStrips: true,
 			full: f16AVX512full[:], half: f16AVX512half[:], wide: f16AVX512wide[:], wideP: wide512,
+			streams: f16AVX512streams[:], streamsP: streams512,
 		},
 		{
 			name: "bf16_bf16_14x32k2__avx512bf16", isa: cpuinfo.AVX512, need: bf16, a: aBF16, b: format{BF16, 32, 2}, acc: F32,
@@ -59,6 +63,7 @@ func archKernels() []*kernel {
 		{
 			name: "s8_s8_14x32k4__avx512vnni", isa: cpuinfo.AVX512, need: vnni, a: aS8, b: format{S8, 32, 4}, acc: S32, mr: 14, downStrips: true,
 			full: dot8AVX512full[:], fast: dot8AVX512fast[:], fastOnce: dot8AVX512once[:], rows: dot8AVX512rows[:], pairs: dot8AVX512pairs[:], pairsFew: dot8AVX512pairsFew[:], half: dot8AVX512half[:], wide: dot8AVX512wide[:], wideP: wide512,
+			streams: dot8AVX512streams[:], streamsP: streams512,
 		},
 		{
 			name: "s8_s8_6x16k4__avxvnni", isa: cpuinfo.AVXVNNI, a: aS8, b: format{S8, 16, 4}, acc: S32, mr: 6,

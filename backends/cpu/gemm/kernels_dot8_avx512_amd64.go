@@ -112,6 +112,16 @@ var dot8AVX512wide = [15]func(*kargs){
 	3: dot8AVX512h3x64,
 }
 
+// dot8AVX512streams take B from memory, several panels at once.
+var dot8AVX512streams = [7]func(*kargs){
+	1: dot8AVX512h1x192m,
+	2: dot8AVX512h2x192m,
+	3: dot8AVX512h3x128m,
+	4: dot8AVX512h4x96m,
+	5: dot8AVX512h5x64m,
+	6: dot8AVX512h6x64m,
+}
+
 // dot8AVX512h1x32 multiplies 1 rows by 32 columns a step, B as dot8, A and B by any strides.
 //
 //go:noescape
@@ -126,6 +136,11 @@ func dot8AVX512h1x16(p *kargs)
 //
 //go:noescape
 func dot8AVX512h1x128(p *kargs)
+
+// dot8AVX512h1x192m multiplies 1 rows by 192 columns a step, B as dot8, B packed and in memory, A by rows.
+//
+//go:noescape
+func dot8AVX512h1x192m(p *kargs)
 
 // dot8AVX512h1x64r multiplies 1 rows by 64 columns a step, B as dot8, B packed, A by rows.
 //
@@ -152,6 +167,11 @@ func dot8AVX512h2x16(p *kargs)
 //go:noescape
 func dot8AVX512h2x64(p *kargs)
 
+// dot8AVX512h2x192m multiplies 2 rows by 192 columns a step, B as dot8, B packed and in memory, A by rows.
+//
+//go:noescape
+func dot8AVX512h2x192m(p *kargs)
+
 // dot8AVX512h2x64r multiplies 2 rows by 64 columns a step, B as dot8, B packed, A by rows.
 //
 //go:noescape
@@ -177,6 +197,11 @@ func dot8AVX512h3x16(p *kargs)
 //go:noescape
 func dot8AVX512h3x64(p *kargs)
 
+// dot8AVX512h3x128m multiplies 3 rows by 128 columns a step, B as dot8, B packed and in memory, A by rows.
+//
+//go:noescape
+func dot8AVX512h3x128m(p *kargs)
+
 // dot8AVX512h3x64r multiplies 3 rows by 64 columns a step, B as dot8, B packed, A by rows.
 //
 //go:noescape
@@ -196,6 +221,11 @@ func dot8AVX512h4x32(p *kargs)
 //
 //go:noescape
 func dot8AVX512h4x16(p *kargs)
+
+// dot8AVX512h4x96m multiplies 4 rows by 96 columns a step, B as dot8, B packed and in memory, A by rows.
+//
+//go:noescape
+func dot8AVX512h4x96m(p *kargs)
 
 // dot8AVX512h4x32p multiplies 4 rows by 32 columns a step, B as dot8, A and B packed.
 //
@@ -232,6 +262,11 @@ func dot8AVX512h5x32(p *kargs)
 //go:noescape
 func dot8AVX512h5x16(p *kargs)
 
+// dot8AVX512h5x64m multiplies 5 rows by 64 columns a step, B as dot8, B packed and in memory, A by rows.
+//
+//go:noescape
+func dot8AVX512h5x64m(p *kargs)
+
 // dot8AVX512h5x32p multiplies 5 rows by 32 columns a step, B as dot8, A and B packed.
 //
 //go:noescape
@@ -266,6 +301,11 @@ func dot8AVX512h6x32(p *kargs)
 //
 //go:noescape
 func dot8AVX512h6x16(p *kargs)
+
+// dot8AVX512h6x64m multiplies 6 rows by 64 columns a step, B as dot8, B packed and in memory, A by rows.
+//
+//go:noescape
+func dot8AVX512h6x64m(p *kargs)
 
 // dot8AVX512h6x32p multiplies 6 rows by 32 columns a step, B as dot8, A and B packed.
 //

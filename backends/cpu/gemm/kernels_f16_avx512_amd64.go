@@ -35,6 +35,16 @@ var f16AVX512wide = [9]func(*kargs){
 	3: f16AVX512h3x64,
 }
 
+// f16AVX512streams take B from memory, several panels at once.
+var f16AVX512streams = [7]func(*kargs){
+	1: f16AVX512h1x192m,
+	2: f16AVX512h2x192m,
+	3: f16AVX512h3x128m,
+	4: f16AVX512h4x96m,
+	5: f16AVX512h5x64m,
+	6: f16AVX512h6x64m,
+}
+
 // f16AVX512alone do so and leave fetching to the processor.
 var f16AVX512alone = [9]func(*kargs){
 	1: f16AloneAVX512h1x128,
@@ -57,6 +67,11 @@ func f16AVX512h1x16(p *kargs)
 //go:noescape
 func f16AVX512h1x128(p *kargs)
 
+// f16AVX512h1x192m multiplies 1 rows by 192 columns a step, B as f16, B packed and in memory, A by rows.
+//
+//go:noescape
+func f16AVX512h1x192m(p *kargs)
+
 // f16AloneAVX512h1x128 multiplies 1 rows by 128 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
@@ -76,6 +91,11 @@ func f16AVX512h2x16(p *kargs)
 //
 //go:noescape
 func f16AVX512h2x64(p *kargs)
+
+// f16AVX512h2x192m multiplies 2 rows by 192 columns a step, B as f16, B packed and in memory, A by rows.
+//
+//go:noescape
+func f16AVX512h2x192m(p *kargs)
 
 // f16AloneAVX512h2x64 multiplies 2 rows by 64 columns a step, B as f16, A and B by any strides.
 //
@@ -97,6 +117,11 @@ func f16AVX512h3x16(p *kargs)
 //go:noescape
 func f16AVX512h3x64(p *kargs)
 
+// f16AVX512h3x128m multiplies 3 rows by 128 columns a step, B as f16, B packed and in memory, A by rows.
+//
+//go:noescape
+func f16AVX512h3x128m(p *kargs)
+
 // f16AloneAVX512h3x64 multiplies 3 rows by 64 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
@@ -112,6 +137,11 @@ func f16AVX512h4x32(p *kargs)
 //go:noescape
 func f16AVX512h4x16(p *kargs)
 
+// f16AVX512h4x96m multiplies 4 rows by 96 columns a step, B as f16, B packed and in memory, A by rows.
+//
+//go:noescape
+func f16AVX512h4x96m(p *kargs)
+
 // f16AVX512h5x32 multiplies 5 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
@@ -122,6 +152,11 @@ func f16AVX512h5x32(p *kargs)
 //go:noescape
 func f16AVX512h5x16(p *kargs)
 
+// f16AVX512h5x64m multiplies 5 rows by 64 columns a step, B as f16, B packed and in memory, A by rows.
+//
+//go:noescape
+func f16AVX512h5x64m(p *kargs)
+
 // f16AVX512h6x32 multiplies 6 rows by 32 columns a step, B as f16, A and B by any strides.
 //
 //go:noescape
@@ -131,6 +166,11 @@ func f16AVX512h6x32(p *kargs)
 //
 //go:noescape
 func f16AVX512h6x16(p *kargs)
+
+// f16AVX512h6x64m multiplies 6 rows by 64 columns a step, B as f16, B packed and in memory, A by rows.
+//
+//go:noescape
+func f16AVX512h6x64m(p *kargs)
 
 // f16AVX512h7x32 multiplies 7 rows by 32 columns a step, B as f16, A and B by any strides.
 //

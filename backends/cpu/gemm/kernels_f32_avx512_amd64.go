@@ -112,6 +112,16 @@ var f32AVX512wide = [15]func(*kargs){
 	3: f32AVX512h3x64,
 }
 
+// f32AVX512streams take B from memory, several panels at once.
+var f32AVX512streams = [7]func(*kargs){
+	1: f32AVX512h1x192m,
+	2: f32AVX512h2x192m,
+	3: f32AVX512h3x128m,
+	4: f32AVX512h4x96m,
+	5: f32AVX512h5x64m,
+	6: f32AVX512h6x64m,
+}
+
 // f32AVX512pairsAny do as pairs with any strides, where all lies in caches.
 var f32AVX512pairsAny = [7]func(*kargs){
 	1: f32AVX512h1x64s,
@@ -136,6 +146,11 @@ func f32AVX512h1x16(p *kargs)
 //
 //go:noescape
 func f32AVX512h1x128(p *kargs)
+
+// f32AVX512h1x192m multiplies 1 rows by 192 columns a step, B as f32, B packed and in memory, A by rows.
+//
+//go:noescape
+func f32AVX512h1x192m(p *kargs)
 
 // f32AVX512h1x64r multiplies 1 rows by 64 columns a step, B as f32, B packed, A by rows.
 //
@@ -167,6 +182,11 @@ func f32AVX512h2x16(p *kargs)
 //go:noescape
 func f32AVX512h2x64(p *kargs)
 
+// f32AVX512h2x192m multiplies 2 rows by 192 columns a step, B as f32, B packed and in memory, A by rows.
+//
+//go:noescape
+func f32AVX512h2x192m(p *kargs)
+
 // f32AVX512h2x64r multiplies 2 rows by 64 columns a step, B as f32, B packed, A by rows.
 //
 //go:noescape
@@ -197,6 +217,11 @@ func f32AVX512h3x16(p *kargs)
 //go:noescape
 func f32AVX512h3x64(p *kargs)
 
+// f32AVX512h3x128m multiplies 3 rows by 128 columns a step, B as f32, B packed and in memory, A by rows.
+//
+//go:noescape
+func f32AVX512h3x128m(p *kargs)
+
 // f32AVX512h3x64r multiplies 3 rows by 64 columns a step, B as f32, B packed, A by rows.
 //
 //go:noescape
@@ -221,6 +246,11 @@ func f32AVX512h4x32(p *kargs)
 //
 //go:noescape
 func f32AVX512h4x16(p *kargs)
+
+// f32AVX512h4x96m multiplies 4 rows by 96 columns a step, B as f32, B packed and in memory, A by rows.
+//
+//go:noescape
+func f32AVX512h4x96m(p *kargs)
 
 // f32AVX512h4x32p multiplies 4 rows by 32 columns a step, B as f32, A and B packed.
 //
@@ -262,6 +292,11 @@ func f32AVX512h5x32(p *kargs)
 //go:noescape
 func f32AVX512h5x16(p *kargs)
 
+// f32AVX512h5x64m multiplies 5 rows by 64 columns a step, B as f32, B packed and in memory, A by rows.
+//
+//go:noescape
+func f32AVX512h5x64m(p *kargs)
+
 // f32AVX512h5x32p multiplies 5 rows by 32 columns a step, B as f32, A and B packed.
 //
 //go:noescape
@@ -301,6 +336,11 @@ func f32AVX512h6x32(p *kargs)
 //
 //go:noescape
 func f32AVX512h6x16(p *kargs)
+
+// f32AVX512h6x64m multiplies 6 rows by 64 columns a step, B as f32, B packed and in memory, A by rows.
+//
+//go:noescape
+func f32AVX512h6x64m(p *kargs)
 
 // f32AVX512h6x32p multiplies 6 rows by 32 columns a step, B as f32, A and B packed.
 //

@@ -36,6 +36,7 @@ type knobs struct {
 	conflictRows  int
 	pairWays      int
 	pairRows      int
+	streamBytes   int
 	innerRows     int
 	innerDepth    int
 	innerSteps    int
@@ -84,6 +85,8 @@ var knobTable = knob.NewTable("backends/cpu/gemm", (*knobs).check,
 		"ways of L1 up to which strips of at most six rows take panels of a packed B in pairs with AVX-512: with few ways most strips are that low, and two panels halve the loads for a multiply-add; 0 is 8 on Zen 4 and none elsewhere"),
 	knob.Int(func(k *knobs) *int { return &k.pairRows }, "TESSERA_PAIR_ROWS", 0, 0, 1<<30,
 		"rows of A from which all strips have at most six rows and take panels in pairs, of a packed B and, for f32, of a small one in place, with AVX-512: ten loads for 24 multiply-adds instead of 16 for 28; 0 is 29 on processors that load about one vector in a cycle and never elsewhere"),
+	knob.Int(func(k *knobs) *int { return &k.streamBytes }, "TESSERA_STREAM_BYTES", 0, 0, maxInt,
+		"bytes of a packed B from which a single strip of at most six rows reads as many panels side by side as there are registers for, with AVX-512: each has prefetchers of its own, and together they bring more from memory; 0 is L2 on Ice Lake servers and never elsewhere, where it was not measured"),
 	knob.Int(func(k *knobs) *int { return &k.bLocalRows }, "TESSERA_B_LOCAL_ROWS", 512, 0, 1<<30,
 		"rows of A up to which a B that must be packed is packed by its user, a chunk at a time in L2: with more, blocks share it"),
 	knob.Int(func(k *knobs) *int { return &k.kcInPlace }, "TESSERA_KC_IN_PLACE", 0, 0, 1<<30,
@@ -149,6 +152,17 @@ func (k *knobs) pairsFrom(in *cpuinfo.Info) int {
 		return k.pairRows
 	case in.Features.OneWideLoad:
 		return 29
+	}
+	return maxInt
+}
+
+// streamFrom returns the bytes of B from which a single low strip reads many panels side by side.
+func (k *knobs) streamFrom(in *cpuinfo.Info) int {
+	switch {
+	case k.streamBytes > 0:
+		return k.streamBytes
+	case in.Features.OneWideLoad:
+		return in.L2
 	}
 	return maxInt
 }

@@ -93,12 +93,15 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 		most = 1
 	}
 	type way struct {
-		pairs, inPlace, once bool
-		aheadLine            int
+		pairs, inPlace, once, streams bool
+		aheadLine                     int
 	}
 	ways := []way{{}}
 	if k.pairs != nil {
 		ways = []way{{}, {pairs: true, aheadLine: 16}, {pairs: true, aheadLine: 64}, {once: true}, {inPlace: true}}
+	}
+	if k.streams != nil {
+		ways = append(ways, way{streams: true})
 	}
 	want := call(func(p *kargs) {
 		for s := range strips {
@@ -112,7 +115,7 @@ func compareWithTwin(t *testing.T, r *rand.Rand, k *kernel, x rawCall) {
 	})
 	for _, w := range ways {
 		got := call(func(p *kargs) {
-			p.pairs, p.inPlace, p.once, p.aheadLine = w.pairs, w.inPlace, w.once, w.aheadLine
+			p.pairs, p.inPlace, p.once, p.streams, p.aheadLine = w.pairs, w.inPlace, w.once, w.streams, w.aheadLine
 			if strips == 1 {
 				k.run(p, x.h, panels, tail, most)
 				return
@@ -137,7 +140,7 @@ func TestKernelsMatchTwins(t *testing.T) {
 		t.Log(k.name)
 		nr := k.b.nr
 		for h := 1; h <= k.mr; h++ {
-			for _, cols := range []int{1, nr/2 + 1, nr - 1, nr, nr + 1, 5*nr - 2, 4 * nr} {
+			for _, cols := range []int{1, nr/2 + 1, nr - 1, nr, nr + 1, 5*nr - 2, 4 * nr, 6*nr + 1, 12 * nr} {
 				for _, gap := range []bool{false, true} {
 					compareWithTwin(t, r, k, rawCall{h: h, cols: cols, steps: 1 + r.IntN(11), acc: r.IntN(2) == 0, gap: gap})
 				}

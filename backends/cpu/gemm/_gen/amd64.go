@@ -39,6 +39,7 @@ const (
 	oHeldC  = 240
 	oTile   = 248
 	oStrips = 256
+	oFar    = 264
 )
 
 const header = `
@@ -121,6 +122,7 @@ const (
 	rowsA
 	anyPairs // any strides of A and B, whole panels of B in pairs, small enough to lie in L1
 	rowsFew  // rowsA for products of few strips, which fetch more of the next chunk of B each
+	streams  // rowsA for a single strip, whose B comes from memory: from as many panels at once as there are registers for
 )
 
 // kernel512 emits one kernel: h rows, nv vectors of 16 columns in each of np panels.
@@ -133,7 +135,7 @@ const (
 // A row kernel takes B packed and A as rows whose steps lie side by side. One for pairs takes two panels at once: six rows by 64 columns need ten loads
 // for 24 multiply-adds, where 14 rows by 32 columns need 16 for 28. It has no index register to spare for broadcasts in the multiply-adds and needs none.
 func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
-	fast, byRows := form != anyStrides && form != anyPairs, form == rowsA || form == rowsFew
+	fast, byRows := form != anyStrides && form != anyPairs && form != streams, form == rowsA || form == rowsFew
 	cols := nv * 16
 	name := fmt.Sprintf("%sAVX512h%dx%d", fam.name, h, cols*np)
 	how := "A and B by any strides"
@@ -153,28 +155,38 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	case rowsFew:
 		name += "f"
 		how = "B packed, A by rows, for few strips"
+	case streams:
+		name += "m"
+		how = "B packed and in memory, A by rows"
 	}
 	const frame = 32 // where the panels of a strip begin, for the strips that follow
 	f.textFrame(name, fmt.Sprintf("multiplies %d rows by %d columns a step, B as %s, %s.", h, cols*np, fam.b, how), frame)
 	n := nv * np // vectors a row
 	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*n+v) }
-	firstB := h * n
+	firstB, firstA, mostA := h*n, h*n+n, 2
+	if form == streams { // A stays for a step, vectors of B come one after another
+		firstB, firstA, mostA = h*n+h, h*n, h
+	}
 	var breg []string
 	for v := 0; v < n; v++ {
 		breg = append(breg, fmt.Sprintf("Z%d", firstB+v))
 	}
 	var areg []string
-	for r := firstB + n; r < 32 && len(areg) < 2; r++ {
+	for r := firstA; r < 32 && len(areg) < mostA; r++ {
 		areg = append(areg, fmt.Sprintf("Z%d", r))
 	}
-	maskReg := ""
+	maskReg, free := "", 32-firstB
 	if fam.b == "bf16" {
 		maskReg = "Z31"
-		if len(areg) == 2 && areg[1] == "Z31" {
+		free--
+		if form != streams && len(areg) == 2 && areg[1] == "Z31" {
 			areg = areg[:1]
 		}
 	}
-	if len(areg) == 0 {
+	if form == streams {
+		breg = breg[:min(free, n)]
+	}
+	if len(areg) == 0 || len(breg) == 0 {
 		panic("registers: " + name)
 	}
 
@@ -185,7 +197,11 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	pair := (byRows || form == anyPairs) && np > 1
 	bare := pair && form == rowsA // has a loop for when nothing is to be fetched
-	if pair {                     // h <= pairRows: R11 and the following are free
+	if form == streams {          // h <= pairRows, too
+		f.p("\tMOVQ %d(DI), R11", oBPS)
+		f.p("\tLEAQ (R11)(R11*2), R12")
+		f.p("\tLEAQ (R11)(R11*4), R13")
+	} else if pair { // h <= pairRows: R11 and the following are free
 		f.p("\tMOVQ %d(DI), R11", oBPS)
 	} else if np > 1 { // h <= 3: R10, R11 are free
 		f.p("\tMOVQ %d(DI), R10", oBPS)
@@ -284,7 +300,7 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tCMPQ %d(DI), $0", oAhead)
 		f.p("\tJEQ %s", afterLoad)
 	}
-	if h >= 4 && form != anyPairs {
+	if h >= 4 && form != anyPairs && form != streams {
 		for i := 0; i < h; i++ {
 			for v := 0; v < n; v++ {
 				f.p("\tPREFETCHT0 %d(AX)", disp(v))
@@ -299,11 +315,15 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("\tCMPL %d(DI), $0", oFold)
 		f.p("\tJEQ start")
 		f.p("\tMOVQ %d(DI), BX", oComp)
-		f.p("\tVPBROADCASTD %d(DI), %s", oFold, areg[0])
+		fold, join := areg[0], breg[0]
+		if form != streams {
+			join = areg[1]
+		}
+		f.p("\tVPBROADCASTD %d(DI), %s", oFold, fold)
 		for v := 0; v < n; v++ {
-			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), areg[0], areg[1])
+			f.p("\tVPMULLD %d(BX), %s, %s", disp(v), fold, join)
 			for i := 0; i < h; i++ {
-				f.p("\tVPADDD %s, %s, %s", areg[1], acc(i, v), acc(i, v))
+				f.p("\tVPADDD %s, %s, %s", join, acc(i, v), acc(i, v))
 			}
 		}
 	}
@@ -351,6 +371,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	f.p("\tMOVQ %d(DI), AX", oA)
 	f.p("\tMOVQ %d(DI), BX", oB)
 	f.p("\tMOVQ %d(DI), CX", oK)
+	if form == streams {
+		f.p("\tMOVQ %d(DI), R14", oFar)
+		f.p("\tADDQ BX, R14")
+	}
 
 	bytesV := 64 // bytes of a vector of B in memory
 	if fam.b == "f16" {
@@ -463,6 +487,53 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if byRows {
 		aStep = 4
 	}
+	halves := 1 // k of a step
+	if form == streams {
+		if aStep, bStep = 4, bytesV*nv; fam.b == "bf16" {
+			halves, aStep = 2, 8
+		}
+	}
+	// half of a step of streams: of bf16, the even or the odd k
+	streamHalf := func(u, half int) {
+		for i := range h {
+			from, op := withDisp(rowAddr(i), u*aStep+4*half), "VBROADCASTSS"
+			if fam.b == "dot8" {
+				op = "VPBROADCASTD"
+			}
+			f.p("\t%s %s, %s", op, from, areg[i])
+		}
+		for v := range n {
+			at := func(base string) string {
+				index := [...]string{"", "(R11*1)", "(R11*2)", "(R12*1)", "(R11*4)", "(R13*1)"}[v/nv]
+				return withDisp("("+base+")"+index, u*bStep+bytesV*(v%nv))
+			}
+			from, b := at("BX"), breg[v%len(breg)]
+			switch {
+			case fam.b == "f16":
+				f.p("\tVCVTPH2PS %s, %s", from, b)
+			case fam.b == "bf16" && half == 0:
+				f.p("\tVPSLLD $16, %s, %s", from, b)
+			case fam.b == "bf16":
+				f.p("\tVPANDD %s, %s, %s", from, maskReg, b)
+			default:
+				f.p("\tVMOVUPS %s, %s", from, b)
+			}
+			if half == 0 && (bytesV == 64 || v%2 == 0) {
+				f.p("\tPREFETCHT0 %s", at("R14"))
+			}
+			for i := range h {
+				f.p("%s", fma(areg[i], b, acc(i, v)))
+			}
+		}
+	}
+	streamSteps := func(steps int) {
+		for i := range steps * halves {
+			streamHalf(i/halves, i%halves)
+		}
+		f.p("\tADDQ $%d, AX", steps*aStep)
+		f.p("\tADDQ $%d, BX", steps*bStep)
+		f.p("\tADDQ $%d, R14", steps*bStep)
+	}
 	fastStep := func(u int) {
 		at := func(v, ahead int) string {
 			index := ""
@@ -549,7 +620,10 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	}
 	f.p("\tPCALIGN $32")
 	f.p("loop:")
-	for u := 0; u < unroll; u++ {
+	if form == streams {
+		streamSteps(unroll)
+	}
+	for u := 0; u < unroll && form != streams; u++ {
 		if fast {
 			fastStep(u)
 		} else {
@@ -574,11 +648,14 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	f.p("\tADDQ $%d, CX", unroll)
 	f.p("\tJZ done")
 	f.p("single:")
-	if fast {
+	switch {
+	case form == streams:
+		streamSteps(1)
+	case fast:
 		fastStep(0)
 		f.p("\tADDQ $%d, AX", aStep)
 		f.p("\tADDQ $%d, BX", bStep)
-	} else {
+	default:
 		step()
 	}
 	f.p("\tDECQ CX")
@@ -596,10 +673,14 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		f.p("odd:")
 		f.p("\tTESTQ $1, %d(DI)", oK)
 		f.p("\tJZ store")
-		for v := 0; v < n; v++ {
-			f.p("\tVPSLLD $16, %s, %s", baddr(v), breg[v])
+		if form == streams {
+			streamHalf(0, 0)
+		} else {
+			for v := 0; v < n; v++ {
+				f.p("\tVPSLLD $16, %s, %s", baddr(v), breg[v])
+			}
+			rows()
 		}
-		rows()
 		f.p("store:")
 	}
 	f.p("\tMOVQ %d(DI), AX", oC)
@@ -670,6 +751,10 @@ func wide512(h int) int {
 	}
 	return 1
 }
+
+// streamPanels says how many panels a kernel for a B in memory takes at once, of six rows at most: as many as leave a register for each row and one for B,
+// but no more than six.
+func streamPanels(h int) int { return [...]int{1: 6, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}[h] }
 
 // pairRows bounds the height of kernels for pairs of panels: 24 sums, four vectors of B and two of A.
 const pairRows = 6
@@ -1007,12 +1092,15 @@ func amd64(out string) {
 	} {
 		f, tables := &file{}, ""
 		full, half, wide, fast, once, rows := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
-		pairs, pairsFew, pairsAny, alone := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
+		pairs, pairsFew, pairsAny, alone, many := map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}, map[int]string{}
 		for h := 1; h <= fam.mr; h++ {
 			full[h] = f.kernel512(fam.family512, h, 2, 1, anyStrides)
 			half[h] = f.kernel512(fam.family512, h, 1, 1, anyStrides)
 			if np := wide512(h); np > 1 {
 				wide[h] = f.kernel512(fam.family512, h, 2, np, anyStrides)
+			}
+			if h <= pairRows && fam.b != "dotbf16" {
+				many[h] = f.kernel512(fam.family512, h, 2, streamPanels(h), streams)
 			}
 			if fam.b == "bf16" || fam.b == "f16" {
 				if wide[h] != "" {
@@ -1048,6 +1136,9 @@ func amd64(out string) {
 		tables += table(fam.name+"AVX512full", "are the kernels of one panel, by height.", full, fam.mr)
 		tables += table(fam.name+"AVX512half", "compute the lower 16 columns of a last panel.", half, fam.mr)
 		tables += table(fam.name+"AVX512wide", "compute several panels at once.", wide, fam.mr)
+		if len(many) > 0 {
+			tables += table(fam.name+"AVX512streams", "take B from memory, several panels at once.", many, pairRows)
+		}
 		if len(pairsAny) > 0 {
 			tables += table(fam.name+"AVX512pairsAny", "do as pairs with any strides, where all lies in caches.", pairsAny, pairRows)
 		}
