@@ -145,6 +145,7 @@ func TestWrongValues(t *testing.T) {
 			require.Error(t, err, "%s --%s=%s", path, flag, value)
 			require.Equal(t, status, cli.ExitCode(err), "%s --%s=%s: %v", path, flag, value, err)
 			require.Contains(t, err.Error(), names, "%s --%s=%s", path, flag, value)
+			require.NotRegexp(t, `strconv|invalid argument|\[[a-z]\w* [a-z]`, err.Error(), "%s --%s=%s: a message of Go's, or a list as Go prints it", path, flag, value)
 			require.Empty(t, out, "%s --%s=%s", path, flag, value)
 		}
 		commands[path].Flags().VisitAll(func(f *pflag.Flag) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,6 +54,20 @@ func TestContextBeyondTraining(t *testing.T) {
 		require.Equal(t, 1, strings.Count(out, "\n"))
 		require.Equal(t, want, strings.Count(stderr, "was trained for 256 positions"), "--context %s: %s", context, stderr)
 	}
+}
+
+// A text to score may come from standard input.
+func TestTextOfStandardInput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "text")
+	const text = "The prince said that he would not go.\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	want := jsonOf(t, "perplexity", "--file", file)
+	out, _, err := typed(t, text, "perplexity", "--file", "-", "--json")
+	require.NoError(t, err)
+	var doc map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out), &doc))
+	require.Equal(t, want["tokens"], doc["tokens"])
+	require.Equal(t, want["nll"], doc["nll"])
 }
 
 // A prompt may come from standard input; the newline at its end is the file's.

@@ -86,8 +86,24 @@ func meant(name string, names []string, dashes string) string {
 	return "; " + dashes + strings.Join(list, " or "+dashes) + " may be meant"
 }
 
+// numbers says what a flag takes that is a number or a switch, by its type.
+var numbers = map[string]string{
+	"bool": "true or false", "int": "a whole number of 64 bits", "uint64": "a whole number from 0 to 18446744073709551615", "float32": "a number", "float64": "a number",
+}
+
 // flagError makes wrong usage of a flag that there is not, or whose value is none.
 func flagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	if errors.As(err, &value) {
+		f := value.GetFlag()
+		kind := numbers[f.Value.Type()]
+		if f.Value.Type() == "stringToInt" {
+			kind, _ = pflag.UnquoteUsage(f)
+		}
+		if kind != "" {
+			return cli.Usagef("--%s %s: %s is right", f.Name, value.GetValue(), kind)
+		}
+	}
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown {
 		return &cli.UsageError{Err: err}

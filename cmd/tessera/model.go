@@ -77,6 +77,14 @@ func checkContext(n int) error {
 	return nil
 }
 
+func cacheTypes() string {
+	var names []string
+	for _, t := range llm.CacheTypes() {
+		names = append(names, t.String())
+	}
+	return strings.Join(names, ", ")
+}
+
 // open opens the model that the flags name.
 func (f *llmFlags) open() (*languageModel, error) {
 	if err := checkContext(f.context); err != nil {
@@ -87,7 +95,7 @@ func (f *llmFlags) open() (*languageModel, error) {
 	}
 	cache, err := tensor.ParseDType(f.cache)
 	if err != nil || !slices.Contains(llm.CacheTypes(), cache) {
-		return nil, cli.Usagef("--cache-type %s: one of %v is right", f.cache, llm.CacheTypes())
+		return nil, cli.Usagef("--cache-type %s: one of %s is right", f.cache, cacheTypes())
 	}
 	options, closeAll, err := f.Open()
 	if err != nil {

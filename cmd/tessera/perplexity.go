@@ -34,7 +34,7 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 			if err := cli.CheckFiles(append(f.files(), cli.File{Flag: "--file", Path: file})...); err != nil {
 				return err
 			}
-			text, err := regular.ReadStream(file)
+			text, err := regular.ReadInput(file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -66,6 +66,6 @@ positions 1 to the end of each, the last partial one too. Lower is better.`,
 	}
 	f.add(cmd)
 	f.AddProfile(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "text `FILE` to score")
+	cmd.Flags().StringVar(&file, "file", "", "text `FILE` to score; - is standard input")
 	return cmd
 }

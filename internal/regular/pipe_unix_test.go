@@ -5,6 +5,8 @@ package regular
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +39,17 @@ func TestStreamsOfTheProcess(t *testing.T) {
 	data, err := ReadStream(name)
 	require.NoError(t, err)
 	require.Equal(t, "text", string(data))
+}
+
+// The name - is standard input, which may have no end either.
+func TestStandardInput(t *testing.T) {
+	data, err := ReadInput("-", strings.NewReader("text"))
+	require.NoError(t, err)
+	require.Equal(t, "text", string(data))
+	_, err = bounded("standard input", strings.NewReader("text!"), 4)
+	require.ErrorContains(t, err, "standard input: more than 4 bytes")
+	_, err = ReadInput(filepath.Join(t.TempDir(), "none"), strings.NewReader("text"))
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // A stream that goes on for ever is an error, not all of the memory; a file that the process was started with has an end.

@@ -66,7 +66,19 @@ func readStream(name string, most int64) ([]byte, error) {
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		return io.ReadAll(f)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	return bounded(name, f, most)
+}
+
+// ReadInput returns the bytes of standard input where the name is "-", 1 GiB at most, else those of ReadStream.
+func ReadInput(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return bounded("standard input", stdin, maxStream)
+	}
+	return ReadStream(name)
+}
+
+func bounded(name string, r io.Reader, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(data)) > most {
 		return nil, fmt.Errorf("%s: more than %d bytes, which a stream may have at most", name, most)
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -48,7 +49,7 @@ func ParseStage(text string) (Stage, error) {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("stage %q: 1 to 7, or one of %v, is right", text, stageNames[1:])
+	return 0, fmt.Errorf("stage %q: 1 to 7, or one of %s, is right", text, strings.Join(stageNames[1:], ", "))
 }
 
 // Counts says what a stage copied: how often it packed a tile (or the whole) of A and of B, and the bytes of its copies.

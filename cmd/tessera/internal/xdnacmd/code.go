@@ -3,7 +3,6 @@ package xdnacmd
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -46,7 +45,7 @@ FILE - is standard input. Without --output the words go to standard output.`,
 			if dialect != "" && dialect != "0.1" && dialect != "1.0" {
 				return cli.Usagef("--dialect %q: 0.1 or 1.0 is right", dialect)
 			}
-			raw, err := readFile(cmd, args[0])
+			raw, err := regular.ReadInput(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -96,7 +95,7 @@ func decodeCommand() *cobra.Command {
 Comments say which register of which tile an operation touches. FILE - is standard input.`,
 		Args: cli.CountArgs(1, 1, "the file is"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			raw, err := readFile(cmd, args[0])
+			raw, err := regular.ReadInput(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -137,11 +136,4 @@ func describe(p *txn.Program, size int) codeResult {
 		Dialect: fmt.Sprintf("%d.%d", p.Head.Major, p.Head.Minor), DevGen: int(p.Head.DevGen), Columns: int(p.Head.Cols),
 		Ops: len(p.List), Words: size / 4,
 	}
-}
-
-func readFile(cmd *cobra.Command, name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(cmd.InOrStdin())
-	}
-	return regular.ReadStream(name)
 }
