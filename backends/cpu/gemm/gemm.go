@@ -265,6 +265,9 @@ func WorkspaceBytes(c, a, b Matrix, pb *PackedB, o *Options) (int, error) {
 	if pb != nil {
 		x.b = Matrix{Rows: pb.k, Cols: pb.n, typ: pb.f.elem}
 	}
+	if err := checkSize(c.Rows, c.Cols, a.Cols); err != nil {
+		return 0, err
+	}
 	if c.Rows == 0 || c.Cols == 0 || a.Cols == 0 {
 		return 0, nil
 	}
@@ -314,10 +317,8 @@ func (x *call) check(o *Options) error {
 		return fmt.Errorf("gemm: C is %d x %d, A %d x %d, B %d x %d: want C[M,N] = A[M,K] B[K,N]", c.Rows, c.Cols, a.Rows, a.Cols,
 			b.Rows, b.Cols)
 	}
-	// Repeated (zero-stride) operands can ask for more than any machine computes.
-	const most = 1 << 58
-	if p, ok := mem.Mul(c.Rows, c.Cols, max(a.Cols, 1)); !ok || uint64(p) > most {
-		return errTooLarge(c.Rows, c.Cols, a.Cols)
+	if err := checkSize(c.Rows, c.Cols, a.Cols); err != nil {
+		return err
 	}
 	if !c.distinct() {
 		return fmt.Errorf("gemm: C is %d x %d with strides %d, %d: elements share memory", c.Rows, c.Cols, c.RowStride, c.ColStride)
@@ -389,6 +390,18 @@ func (p *product) empty() error {
 			}
 			store(p.vec, &c, x[:n], i, j, scale, zero)
 		}
+	}
+	return nil
+}
+
+// checkSize returns an error for a product that is more than any machine computes, which repeated (zero-stride) operands can ask for.
+func checkSize(m, n, k int) error {
+	if min(m, n, k) < 0 {
+		return fmt.Errorf("gemm: product of %d x %d x %d (M x N x K): negative", m, n, k)
+	}
+	const most = 1 << 58
+	if p, ok := mem.Mul(m, n, max(k, 1)); !ok || uint64(p) > most {
+		return errTooLarge(m, n, k)
 	}
 	return nil
 }

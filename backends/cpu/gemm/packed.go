@@ -236,7 +236,7 @@ func packA(a Matrix, kern *kernel) (*PackedA, error) {
 	if p.data, err = allocate(p, &p.storage, total); err != nil {
 		return nil, fmt.Errorf("gemm: packing A of %d x %d: %w", p.m, p.k, err)
 	}
-	if p.kern.b.flip() != 0 {
+	if p.kern.b.flip() != 0 && p.k > 0 { // rows without elements may be any number
 		p.rows = make([]int32, p.m)
 	}
 	for s := range cut.strips {

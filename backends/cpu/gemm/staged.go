@@ -137,6 +137,9 @@ func (s *staging) narrow(o *Options, j, n int) {
 // StagedBytes bounds the memory of MulStaged for operands of the given types and strides, and of MulPacked once b is packed: of the workspace,
 // and of what calls share.
 func StagedBytes(c, a, b Matrix, o *Options) (workspace, shared int, err error) {
+	if err := checkSize(c.Rows, c.Cols, a.Cols); err != nil {
+		return 0, 0, err
+	}
 	if c.Rows == 0 || c.Cols == 0 || a.Cols == 0 {
 		return 0, 0, nil
 	}
