@@ -79,6 +79,13 @@ type worker struct {
 	_     [320 - unsafe.Sizeof(kargs{})]byte
 }
 
+// forget drops the addresses of operands, which would keep them in memory as long as the workspace lives.
+func (w *worker) forget() {
+	args := &w.args
+	args.a, args.b, args.c, args.c2, args.comp, args.rows = nil, nil, nil, nil, nil, nil
+	w.block.c = nil
+}
+
 // strip returns the first row and the height of strip s of the part.
 func (p *product) strip(s int) (row, h int) {
 	row, h = s*p.low+min(s, p.rem)*p.unit, p.low
@@ -349,6 +356,7 @@ func (p *product) computeWhole(w *Workspace, rows int) {
 	}
 	if p.bl.kc*p.panels*kern.a.lane()*kern.b.nr > p.kn.callBytes {
 		p.compute(0, 0) // in several calls
+		p.workers[0].forget()
 		return
 	}
 	args := &p.workers[0].args
@@ -385,6 +393,7 @@ func (p *product) computeWhole(w *Workspace, rows int) {
 		}
 		s += n
 	}
+	p.workers[0].forget()
 }
 
 // part packs what is to be packed and computes one part; newA says whether these rows of A are seen for the first time, newB
@@ -616,6 +625,7 @@ func (p *product) Do(worker, job int) {
 		default:
 			p.compute(worker, job)
 		}
+		p.workers[worker].forget()
 		return
 	}
 	kern := p.kern

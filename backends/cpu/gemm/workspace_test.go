@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -186,6 +187,91 @@ func TestAbsurdProblemsAreRefused(t *testing.T) {
 		require.Equal(t, []float32{7, 7}, c, name)
 	}
 	require.Zero(t, w.Cap())
+}
+
+// TestSizesAreForetoldForAnyShape: whatever numbers stand for the shapes, strides and types of operands, sizes are bytes or an error. Packing of no
+// elements takes no memory, however many rows have none.
+func TestSizesAreForetoldForAnyShape(t *testing.T) {
+	r := rand.New(rand.NewPCG(53, 54))
+	number := func() int { return int(r.Uint64()>>(1+r.IntN(62)))&maxInt + r.IntN(3) - 1 }
+	refused, known := 0, 0
+	for range 4000 {
+		ty := pairs[r.IntN(len(pairs))]
+		m, n, k := number(), number(), number()
+		matrix := func(typ Type, rows, cols int) Matrix {
+			strides := []int{0, 1, rows, cols, number()}
+			return Raw(typ, nil, rows, cols, strides[r.IntN(len(strides))], strides[r.IntN(len(strides))])
+		}
+		o := &Options{ISA: isas()[r.IntN(len(isas()))], Threads: r.IntN(70), BF16: ty.mode}
+		a, b, c := matrix(ty.a, m, k), matrix(ty.b, k, n), matrix(ty.c, m, n)
+		sizes := map[string]func() (int, error){"product": func() (int, error) { return WorkspaceBytes(c, a, b, nil, o) }}
+		if ty.b != S8 {
+			sizes["staged"] = func() (int, error) { w, shared, err := StagedBytes(c, a, b, o); return min(w, shared), err }
+		}
+		for name, size := range sizes {
+			require.NotPanics(t, func() {
+				bytes, err := size()
+				require.GreaterOrEqual(t, bytes, 0, "%s: %d x %d x %d", name, m, n, k)
+				if err != nil {
+					refused++
+				} else {
+					known++
+				}
+			}, "%s: %v %v %v", name, a, b, c)
+		}
+	}
+	require.Greater(t, refused, 500)
+	require.Greater(t, known, 500)
+	for _, ty := range pairs {
+		for _, isa := range isas() {
+			p, err := PackA(Raw(ty.a, nil, maxInt/16, 0, 0, 1), ty.b, &Options{ISA: isa, BF16: ty.mode})
+			require.NoError(t, err)
+			require.Zero(t, p.Bytes())
+		}
+	}
+}
+
+// TestWorkspaceKeepsNoOperand: a workspace that lives on does not keep the memory of what it multiplied.
+func TestWorkspaceKeepsNoOperand(t *testing.T) {
+	for _, ty := range pairs {
+		for _, s := range [][3]int{{1, 700, 700}, {8, 64, 64}, {30, 64, 256}, {130, 200, 100}, {300, 300, 260}} {
+			for _, packed := range []bool{false, true} {
+				m, n, k := s[0], s[1], s[2]
+				w := &Workspace{}
+				var freed atomic.Int32
+				func() {
+					matrix := func(typ Type, rows, cols int) Matrix {
+						data := make([]byte, rows*cols*typ.Size())
+						runtime.AddCleanup(&data[0], func(n int32) { freed.Add(n) }, 1)
+						return Raw(typ, data, rows, cols, cols, 1)
+					}
+					a, b, c := matrix(ty.a, m, k), matrix(ty.b, k, n), matrix(ty.c, m, n)
+					o := &Options{Workspace: w, Threads: 2, BF16: ty.mode}
+					for range 2 { // the second one may follow the plan of the first
+						if !packed {
+							require.NoError(t, Mul(c, a, b, o))
+							continue
+						}
+						pb, err := PackB(b, o)
+						require.NoError(t, err)
+						at := &pb.data[0]
+						if pb.mapped != nil { // outside the heap
+							at = &make([]byte, 64)[0]
+						}
+						runtime.AddCleanup(at, func(n int32) { freed.Add(n) }, 10)
+						require.NoError(t, MulPacked(c, a, pb, o))
+					}
+				}()
+				want := int32(3)
+				if packed {
+					want = 23
+				}
+				require.Eventually(t, func() bool { runtime.GC(); return freed.Load() == want }, 30*time.Second, time.Millisecond,
+					"%v x %v, %v, packed %v: %d of %d", ty.a, ty.b, s, packed, freed.Load(), want)
+				runtime.KeepAlive(w)
+			}
+		}
+	}
 }
 
 // TestWorkersOfACall: no more than GOMAXPROCS, than the limit, or than the product is worth.
