@@ -133,6 +133,38 @@ func BenchmarkAttention(b *testing.B) {
 	}
 }
 
+// BenchmarkColdAttention gives the rate at which the attention of one token reads keys and values that are in no cache, 16 bits a number: those of many
+// layers take turns.
+func BenchmarkColdAttention(b *testing.B) {
+	const heads, n, d, layers = 12, 544, 64, 64
+	spec := tensor.MakeSpec(tensor.F16, heads, n, d)
+	memory, err := tensor.MapBuffer(4 * layers * spec.Bytes()) // as sessions have theirs
+	require.NoError(b, err)
+	defer memory.Close()
+	at := 0
+	half := func() tensor.Tensor {
+		x, err := tensor.At(memory, at, spec)
+		require.NoError(b, err)
+		require.NoError(b, tensor.Copy(x, normal(heads, n, d)))
+		at += spec.Bytes()
+		return x
+	}
+	for _, threads := range []int{1, 2} {
+		var programs []*program
+		var frames [][]tensor.Tensor
+		for range layers {
+			p, f := one(b, newBackend(threads, cpuinfo.Get().ISA), attention.SDPA{Causal: true}, nil, normal(heads, 1, d), half(), half())
+			programs, frames = append(programs, p), append(frames, f)
+		}
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			b.SetBytes(2 * heads * n * d * 2)
+			for i := range b.N {
+				require.NoError(b, programs[i%layers].Run(context.Background(), frames[i%layers], 0, 1))
+			}
+		})
+	}
+}
+
 // TestAttentionOfHalves: keys and values of 16 bits, which few queries read where they lie and many in packed blocks, give the bits of the same
 // numbers in float32; and the queries of one run give what they give one by one, whatever workers and blocks they meet.
 func TestAttentionOfHalves(t *testing.T) {
