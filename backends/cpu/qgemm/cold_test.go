@@ -15,34 +15,36 @@ import (
 func BenchmarkOneRow(b *testing.B) {
 	for _, d := range []tensor.DType{tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
 		for _, size := range [][2]int{{768, 768}, {2048, 768}, {32000, 768}, {4096, 4096}} {
-			n, k := size[0], size[1]
-			row := k / d.Block() * d.Size()
-			data := make([]byte, n*row)
-			for i := range data {
-				data[i] = byte(i * 7)
-			}
-			var list []*Packed
-			for total := 0; total < 192<<20; {
-				p, err := Pack(d, data, row, n, k, nil)
-				require.NoError(b, err)
-				list = append(list, p)
-				total += p.Bytes()
-			}
-			a, c := make([]float32, k), make([]float32, n)
-			for _, threads := range []int{1, 2} {
-				b.Run(fmt.Sprintf("%v/%dx%d/threads=%d", d, n, k, threads), func(b *testing.B) {
-					r := Run{A: a, LDA: k, C: c, LDC: n, M: 1, Threads: threads}
-					for i := range b.N {
-						if err := list[i%len(list)].Mul(context.Background(), &r); err != nil {
-							b.Fatal(err)
+			b.Run(fmt.Sprintf("%v/%dx%d", d, size[0], size[1]), func(b *testing.B) {
+				n, k := size[0], size[1]
+				row := k / d.Block() * d.Size()
+				data := make([]byte, n*row)
+				for i := range data {
+					data[i] = byte(i * 7)
+				}
+				var list []*Packed
+				for total := 0; total < 192<<20; {
+					p, err := Pack(d, data, row, n, k, nil)
+					require.NoError(b, err)
+					list = append(list, p)
+					total += p.Bytes()
+				}
+				a, c := make([]float32, k), make([]float32, n)
+				for _, threads := range []int{1, 2} {
+					b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+						r := Run{A: a, LDA: k, C: c, LDC: n, M: 1, Threads: threads}
+						for i := range b.N {
+							if err := list[i%len(list)].Mul(context.Background(), &r); err != nil {
+								b.Fatal(err)
+							}
 						}
-					}
-					b.ReportMetric(float64(list[0].Bytes())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
-				})
-			}
-			for _, p := range list {
-				_ = p.Close()
-			}
+						b.ReportMetric(float64(list[0].Bytes())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+					})
+				}
+				for _, p := range list {
+					_ = p.Close()
+				}
+			})
 		}
 	}
 }
