@@ -52,6 +52,8 @@ var (
 	vnniFew   = byFormat(fusedVNNI)
 	avx2Few   = byFormat(fusedAVX2)
 	avx2Four  = byFormat(streamsAVX2)
+
+	avx512Four = byFormat(avx512Streams)
 )
 
 // widest is the number of panels that the AVX-512 dot kernels take at once for a number of rows: as many as registers hold the sums of.
@@ -67,6 +69,9 @@ var avx512 = kernels{
 	few:    fewRows,
 	fused: func(f *format, rows int) func(*dotArgs) {
 		return avx512Few()[f.id][rows]
+	},
+	streams: func(f *format) func(*dotArgs) {
+		return avx512Four()[f.id]
 	},
 	spread:   spreadAVX512,
 	halfs:    halfsAVX512,

@@ -90,6 +90,22 @@ var avx512Fused = map[fusedForm][fewRows + 1]func(*dotArgs){
 	{u3, false, false, true, false}:  {1: fusedQ3_KAVX512r1, 2: fusedQ3_KAVX512r2, 3: fusedQ3_KAVX512r3, 4: fusedQ3_KAVX512r4, 5: fusedQ3_KAVX512r5, 6: fusedQ3_KAVX512r6, 7: fusedQ3_KAVX512r7, 8: fusedQ3_KAVX512r8},
 }
 
+// avx512Streams holds the kernels that read packed bits of four panels, for one row.
+var avx512Streams = map[fusedForm]func(*dotArgs){
+	{u8, false, false, false, false}: streamsQ8_0AVX512,
+	{u4, false, false, false, false}: streamsQ4_0AVX512,
+	{u4, false, true, false, false}:  streamsQ4_1AVX512,
+	{u5, false, false, false, false}: streamsQ5_0AVX512,
+	{u5, false, true, false, false}:  streamsQ5_1AVX512,
+	{u4, true, false, false, false}:  streamsIQ4_NLAVX512,
+	{u4, true, false, false, true}:   streamsMXFP4AVX512,
+	{u4, false, true, true, false}:   streamsQ4_KAVX512,
+	{u5, false, true, true, false}:   streamsQ5_KAVX512,
+	{u6, false, false, true, false}:  streamsQ6_KAVX512,
+	{u2, false, true, true, false}:   streamsQ2_KAVX512,
+	{u3, false, false, true, false}:  streamsQ3_KAVX512,
+}
+
 // avx512Spread holds the functions that spread bits, by kind; the table kind stands behind the others.
 var avx512Spread = [...]func(dst, src unsafe.Pointer, n, per, stride int, less uint8, table *[16]byte){spreadU8AVX512, spreadU4AVX512, spreadU5AVX512, spreadU6AVX512, spreadU2AVX512, spreadU3AVX512, spreadTableAVX512}
 
@@ -932,6 +948,66 @@ func fusedQ3_KAVX512r7(p *dotArgs)
 //
 //go:noescape
 func fusedQ3_KAVX512r8(p *dotArgs)
+
+// streamsQ8_0AVX512 computes 1 rows against 4 panels of Q8_0.
+//
+//go:noescape
+func streamsQ8_0AVX512(p *dotArgs)
+
+// streamsQ4_0AVX512 computes 1 rows against 4 panels of Q4_0.
+//
+//go:noescape
+func streamsQ4_0AVX512(p *dotArgs)
+
+// streamsQ4_1AVX512 computes 1 rows against 4 panels of Q4_1.
+//
+//go:noescape
+func streamsQ4_1AVX512(p *dotArgs)
+
+// streamsQ5_0AVX512 computes 1 rows against 4 panels of Q5_0.
+//
+//go:noescape
+func streamsQ5_0AVX512(p *dotArgs)
+
+// streamsQ5_1AVX512 computes 1 rows against 4 panels of Q5_1.
+//
+//go:noescape
+func streamsQ5_1AVX512(p *dotArgs)
+
+// streamsIQ4_NLAVX512 computes 1 rows against 4 panels of IQ4_NL.
+//
+//go:noescape
+func streamsIQ4_NLAVX512(p *dotArgs)
+
+// streamsMXFP4AVX512 computes 1 rows against 4 panels of MXFP4.
+//
+//go:noescape
+func streamsMXFP4AVX512(p *dotArgs)
+
+// streamsQ4_KAVX512 computes 1 rows against 4 panels of Q4_K.
+//
+//go:noescape
+func streamsQ4_KAVX512(p *dotArgs)
+
+// streamsQ5_KAVX512 computes 1 rows against 4 panels of Q5_K.
+//
+//go:noescape
+func streamsQ5_KAVX512(p *dotArgs)
+
+// streamsQ6_KAVX512 computes 1 rows against 4 panels of Q6_K.
+//
+//go:noescape
+func streamsQ6_KAVX512(p *dotArgs)
+
+// streamsQ2_KAVX512 computes 1 rows against 4 panels of Q2_K.
+//
+//go:noescape
+func streamsQ2_KAVX512(p *dotArgs)
+
+// streamsQ3_KAVX512 computes 1 rows against 4 panels of Q3_K.
+//
+//go:noescape
+func streamsQ3_KAVX512(p *dotArgs)
 
 // spreadU8AVX512 spreads bytes to bytes and subtracts less.
 //
