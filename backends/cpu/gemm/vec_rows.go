@@ -85,7 +85,9 @@ func (f rowFuncs) ops() vecOps {
 		for i := 0; i < n; i += callFloats {
 			g(unsafe.Pointer(&dst[i]), unsafe.Add(src, 2*i), min(callFloats, n-i))
 		}
-		portableVec.fromHalf(dst[n:], unsafe.Add(src, n*2), t)
+		if n < len(dst) { // an address behind the last element may be in no memory, which the garbage collector would find
+			portableVec.fromHalf(dst[n:], unsafe.Add(src, n*2), t)
+		}
 	}
 	v.widenPanel = func(dst, src unsafe.Pointer, fm format, kc int) {
 		switch {
