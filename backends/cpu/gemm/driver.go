@@ -751,7 +751,7 @@ func (p *product) compute(worker, job int) {
 				args.c = p.c.at(p.m0+row, p.n0+p0*nr)
 			}
 			if args.ahead = 0; kern.fast != nil && !p.near {
-				p.lookAhead(args, p0, p1, t0, kc, s1-s0, s1-s)
+				p.lookAhead(args, h, p0, p1, t0, kc, s1-s0, s1-s)
 				next, t := s+1, t0
 				if next == s1 {
 					next, t = s0, t0+kc
@@ -797,10 +797,10 @@ func (p *product) addrA(s, row, h, t0 int) (a unsafe.Pointer, ars, acs int) {
 	return p.a.at(p.m0+row, p.k0+t0*kr), p.a.RowStride * size, p.a.ColStride * size * kr
 }
 
-// lookAhead sets what the kernel fetches while it computes a strip, the left-th last of the strips of its block: the part that falls to it of
+// lookAhead sets what the kernel fetches while it computes a strip of h rows, the left-th last of the strips of its block: the part that falls to it of
 // the next chunk of B, so that the first strip of that chunk finds it in L2. Only the last strips do, for the chunk that is in use
 // to stay there as well; where strips are few, kernels that can take larger parts. A single strip looks ahead in its own panels.
-func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
+func (p *product) lookAhead(args *kargs, h, p0, p1, t0, kc, strips, left int) {
 	// Where there is nothing to fetch, the addresses stay in the strip of A, which is in L1.
 	args.ahead, args.aheadStep = uintptr(args.a), 0
 	args.nextA, args.nextALead = args.ahead, 0
@@ -843,6 +843,11 @@ func (p *product) lookAhead(args *kargs, p0, p1, t0, kc, strips, left int) {
 	part := kc * args.aheadLine
 	done := (ceilDiv(size, max(part, 1)) - left) * part
 	if done < 0 || done >= size {
+		if args.once && p.inPairs() && t0 == 0 && left > 1 && !p.scratch {
+			// C of the next strip comes from far, which a tile that asked for all of its lines at once would wait for. Each panel takes a row.
+			args.ahead, args.aheadStep = uintptr(args.c)+uintptr(h*args.ldc), args.ldc
+			args.aheadLine = min(ceilDiv((p1-p0)*p.kern.b.nr*4, kc), 16)
+		}
 		return
 	}
 	args.ahead = uintptr(base) + uintptr(panel*stride+next*step+done)

@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"maps"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -188,8 +189,44 @@ func TestNothingAhead(t *testing.T) {
 		a := make([]float32, 1)
 		p := &product{kern: k, kn: kn, localB: true, pairs: true, low: 6}
 		args := kargs{a: unsafe.Pointer(&a[0]), acs: 4, pairs: true, aheadLine: 128, aheadStep: 7}
-		p.lookAhead(&args, 0, 4, 0, 64, 8, 8)
+		p.lookAhead(&args, 6, 0, 4, 0, 64, 8, 8)
 		require.Equal(t, []int{16, 0}, []int{args.aheadLine, args.aheadStep}, k.name)
 		require.NotZero(t, args.ahead)
+	}
+}
+
+// Strips that have no part of the next chunk of B to fetch fetch C of the next strip, if it is not near yet: a row a panel, all of it within the steps.
+func TestRowsOfCAhead(t *testing.T) {
+	for _, k := range usable() {
+		if k.pairs == nil {
+			continue
+		}
+		nr, kr := k.b.nr, k.a.kr
+		const h, panels, steps, ldc = 6, 8, 128, 4096
+		c, a := make([]float32, 2*h*ldc/4), make([]float32, 1)
+		ahead := func(t0, left int, change func(*product, *kargs)) (rows uintptr, step, line int) {
+			p := &product{kern: k, bf: k.b, kn: knobTable.Defaults(), packB: true, pairs: true, a: Matrix{ColStride: 1}, kp: 2 * steps * kr, panels: panels}
+			p.bl, p.strips, p.low, p.unit = blocking{kc: steps}, 20, h, 1
+			args := kargs{a: unsafe.Pointer(&a[0]), c: unsafe.Pointer(&c[0]), acs: 4, ldc: ldc, pairs: true, once: true}
+			if change != nil {
+				change(p, &args)
+			}
+			p.lookAhead(&args, h, 0, panels, t0, steps, 20, left)
+			return (args.ahead - uintptr(args.c)) / ldc, args.aheadStep, args.aheadLine
+		}
+		rows, step, line := ahead(0, 20, nil)
+		require.Equal(t, [3]int{h, ldc, panels * nr * 4 / steps}, [3]int{int(rows), step, line}, k.name)
+		for how, x := range map[string]func(*product, *kargs){
+			"other processors": func(_ *product, args *kargs) { args.once = false },
+			"scratch":          func(p *product, _ *kargs) { p.scratch = true },
+		} {
+			_, step, line = ahead(0, 20, x)
+			require.Equal(t, [2]int{0, 16}, [2]int{step, line}, "%s: %s", k.name, how)
+		}
+		_, step, _ = ahead(steps, 20, nil)
+		require.Zero(t, step, "%s: a later chunk finds C near", k.name)
+		_, step, _ = ahead(0, 1, nil)
+		require.NotEqual(t, ldc, step, "%s: the last strip fetches B", k.name)
+		runtime.KeepAlive(c)
 	}
 }

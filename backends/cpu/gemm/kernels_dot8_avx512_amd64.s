@@ -983,6 +983,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -1084,9 +1086,9 @@ loop:
 	VPDPBUSD Z8, Z6, Z2
 	VPDPBUSD Z8, Z7, Z3
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -2478,6 +2480,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -2624,9 +2628,9 @@ loop:
 	VPDPBUSD Z13, Z10, Z6
 	VPDPBUSD Z13, Z11, Z7
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -4151,6 +4155,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -4342,9 +4348,9 @@ loop:
 	VPDPBUSD Z16, Z14, Z10
 	VPDPBUSD Z16, Z15, Z11
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -6498,6 +6504,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -6734,9 +6742,9 @@ loop:
 	VPDPBUSD Z21, Z18, Z14
 	VPDPBUSD Z21, Z19, Z15
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -9082,6 +9090,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -9363,9 +9373,9 @@ loop:
 	VPDPBUSD Z24, Z22, Z18
 	VPDPBUSD Z24, Z23, Z19
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -11995,6 +12005,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -12321,9 +12333,9 @@ loop:
 	VPDPBUSD Z29, Z26, Z22
 	VPDPBUSD Z29, Z27, Z23
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX

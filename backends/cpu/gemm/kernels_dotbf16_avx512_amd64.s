@@ -517,6 +517,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -618,9 +620,9 @@ loop:
 	LONG $0x483ef262; WORD $0xd652 // VDPBF16PS Z6, Z8, Z2
 	LONG $0x483ef262; WORD $0xdf52 // VDPBF16PS Z7, Z8, Z3
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -1374,6 +1376,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -1520,9 +1524,9 @@ loop:
 	LONG $0x4816d262; WORD $0xf252 // VDPBF16PS Z10, Z13, Z6
 	LONG $0x4816d262; WORD $0xfb52 // VDPBF16PS Z11, Z13, Z7
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -2416,6 +2420,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -2607,9 +2613,9 @@ loop:
 	LONG $0x407e5262; WORD $0xd652 // VDPBF16PS Z14, Z16, Z10
 	LONG $0x407e5262; WORD $0xdf52 // VDPBF16PS Z15, Z16, Z11
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -3842,6 +3848,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -4078,9 +4086,9 @@ loop:
 	LONG $0x40563262; WORD $0xf252 // VDPBF16PS Z18, Z21, Z14
 	LONG $0x40563262; WORD $0xfb52 // VDPBF16PS Z19, Z21, Z15
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -5497,6 +5505,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -5778,9 +5788,9 @@ loop:
 	LONG $0x403ea262; WORD $0xd652 // VDPBF16PS Z22, Z24, Z18
 	LONG $0x403ea262; WORD $0xdf52 // VDPBF16PS Z23, Z24, Z19
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -7370,6 +7380,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -7696,9 +7708,9 @@ loop:
 	LONG $0x40168262; WORD $0xf252 // VDPBF16PS Z26, Z29, Z22
 	LONG $0x40168262; WORD $0xfb52 // VDPBF16PS Z27, Z29, Z23
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX

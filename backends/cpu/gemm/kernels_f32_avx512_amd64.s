@@ -892,6 +892,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -993,9 +995,9 @@ loop:
 	VFMADD231PS Z6, Z8, Z2
 	VFMADD231PS Z7, Z8, Z3
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -2367,6 +2369,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -2513,9 +2517,9 @@ loop:
 	VFMADD231PS Z10, Z13, Z6
 	VFMADD231PS Z11, Z13, Z7
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -4043,6 +4047,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -4234,9 +4240,9 @@ loop:
 	VFMADD231PS Z14, Z16, Z10
 	VFMADD231PS Z15, Z16, Z11
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -6323,6 +6329,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -6559,9 +6567,9 @@ loop:
 	VFMADD231PS Z18, Z21, Z14
 	VFMADD231PS Z19, Z21, Z15
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -8861,6 +8869,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -9142,9 +9152,9 @@ loop:
 	VFMADD231PS Z22, Z24, Z18
 	VFMADD231PS Z23, Z24, Z19
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX
@@ -11730,6 +11740,8 @@ start:
 	TESTQ SI, SI
 	JEQ sums
 	MOVQ 128(DI), DX
+	MOVQ 184(DI), R12
+	SHLQ $2, R12 // in four steps
 	LEAQ (SI)(DX*1), R13
 	ADDQ DX, DX
 	ADDQ SI, DX
@@ -12056,9 +12068,9 @@ loop:
 	VFMADD231PS Z26, Z29, Z22
 	VFMADD231PS Z27, Z29, Z23
 	PREFETCHT1 (SI) // of what the worker needs next
-	ADDQ $64, SI
 	PREFETCHT1 (R13)
-	ADDQ $64, R13
+	ADDQ R12, SI
+	ADDQ R12, R13
 	ADDQ $16, AX
 	ADDQ $512, BX
 	SUBQ $4, CX

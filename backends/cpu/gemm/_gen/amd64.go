@@ -338,8 +338,9 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 		}
 		f.p("\tMOVQ %d(DI), DX", oAheadS)
 		if pair {
-			if form == rowsFew {
-				f.p("\tMOVQ %d(DI), R12", oAheadL)
+			f.p("\tMOVQ %d(DI), R12", oAheadL)
+			if form != rowsFew {
+				f.p("\tSHLQ $2, R12 // in four steps")
 			}
 			f.p("\tLEAQ (SI)(DX*1), R13")
 			f.p("\tADDQ DX, DX")
@@ -633,10 +634,12 @@ func (f *file) kernel512(fam family512, h, nv, np int, form aForm) string {
 	if fast {
 		if form != rowsFew {
 			f.p("\tPREFETCHT1 (SI) // of what the worker needs next")
-			f.p("\tADDQ $64, SI")
 			if pair {
 				f.p("\tPREFETCHT1 (R13)")
-				f.p("\tADDQ $64, R13")
+				f.p("\tADDQ R12, SI")
+				f.p("\tADDQ R12, R13")
+			} else {
+				f.p("\tADDQ $64, SI")
 			}
 		}
 		f.p("\tADDQ $%d, AX", unroll*aStep)
