@@ -99,15 +99,26 @@ func (p *program) runTogether(e *env, frame []tensor.Tensor, nodes []kernel) (bo
 		if !k.row(e, frame) {
 			return false, nil
 		}
-		// One after the other, a product may write where an earlier one has read its residual, or read what an earlier one has written.
+		// One after the other, a product may write where the epilogue of an earlier one has read, or read what an earlier one has written.
 		for _, other := range nodes[:i] {
-			if q := &other.(*matmulKernel).product; overlap(q.run.C, k.product.run.C) || overlap(q.residual, k.product.run.C) || overlap(q.run.C, k.product.residual) {
+			q := other.(*matmulKernel)
+			if c, d := q.product.run.C, k.product.run.C; overlap(c, d) || q.finishesWith(frame, d) || k.finishesWith(frame, c) {
 				return false, nil
 			}
 		}
 		e.weights, e.runs = append(e.weights, k.product.weights), append(e.runs, &k.product.run)
 	}
 	return true, qgemm.MulTogether(e.ctx, e.weights, e.runs)
+}
+
+// finishesWith reports whether an operand of the epilogue may lie where c does, in a frame for which row holds. One with gaps may, too: it has been copied already.
+func (k *matmulKernel) finishesWith(frame []tensor.Tensor, c []float32) bool {
+	for _, v := range k.in[2:] {
+		if t := &frame[v]; !t.IsContiguous() || overlap(floats(t.Ptr(), t.Elems()), c) {
+			return true
+		}
+	}
+	return false
 }
 
 // overlap reports whether two slices share elements.

@@ -102,3 +102,74 @@ func TestProductsTogether(t *testing.T) {
 		}
 	}
 }
+
+// Whatever an epilogue reads may be an earlier product's result, and a result may lie over what an earlier product's epilogue reads: those products run one after
+// the other.
+func TestProductsTogetherWithTheirOperands(t *testing.T) {
+	const k, n = 96, 80
+	ctx := context.Background()
+	op := matmul.Op{TransB: true, Out: tensor.F32}
+	op.Epilogue = matmul.Epilogue{RowScale: true, ColScale: true, Bias: true, Residual: matmul.ResidualBefore}
+	rowScale, colScale, bias, residual, _ := op.Operands()
+	part := &ops.Part{Nodes: []ops.Node{
+		{Name: "first", Op: op, In: []int{0, 1, 3, 4, 5, 6}, Out: []int{11}},
+		{Name: "second", Op: op, In: []int{0, 2, 7, 8, 9, 10}, Out: []int{12}},
+	}}
+	weights := []tensor.Tensor{blocksOf(t, tensor.Q8_0, n, k), blocksOf(t, tensor.Q4_0, n, k)}
+	newFrame := func() []tensor.Tensor {
+		frame := append([]tensor.Tensor{normal(1, k)}, weights...)
+		for range part.Nodes {
+			frame = append(frame, normal(1), normal(n), normal(n), normal(1, n))
+		}
+		return append(frame, tensor.New(tensor.F32, 1, n), tensor.New(tensor.F32, 1, n))
+	}
+	for i, x := range newFrame() {
+		part.Values = append(part.Values, ops.Value{Spec: x.Spec})
+		if i == 1 || i == 2 {
+			part.Values[i].Const = ops.NewConstant(weights[i-1])
+		}
+	}
+	b := newBackend(2, 0)
+	compiled, err := b.Compile(ctx, part)
+	require.NoError(t, err)
+	p := compiled.(*program)
+	require.Equal(t, []int{1, 0}, p.together)
+	check := func(name string, together bool, place func(frame []tensor.Tensor)) {
+		var results [2][2][]byte
+		for i := range results {
+			frame := newFrame()
+			place(frame)
+			if i == 0 {
+				require.NoError(t, p.Run(ctx, frame, 0, 1))
+				require.NoError(t, p.Run(ctx, frame, 1, 2))
+			} else {
+				require.NoError(t, p.Run(ctx, frame, 0, 2))
+			}
+			results[i] = [2][]byte{frame[11].Clone().Raw(), frame[12].Clone().Raw()}
+			done, err := p.runTogether(&p.env, frame, p.kernels)
+			require.NoError(t, err)
+			require.Equal(t, together, done, name)
+		}
+		require.Equal(t, results[0], results[1], name)
+	}
+	check("apart", true, func([]tensor.Tensor) {})
+	for name, in := range map[string]int{"row scale": rowScale, "column scale": colScale, "bias": bias, "residual": residual} {
+		first, second := part.Nodes[0].In[in], part.Nodes[1].In[in]
+		same := func(frame []tensor.Tensor, result, operand int) { // of the operand's shape, in the middle or all of the result
+			x := &frame[operand]
+			data := tensor.Data[float32](frame[result])
+			*x = tensor.Of(data[(n-x.Elems())/2:][:x.Elems()], x.Shape()...)
+			copy(tensor.Data[float32](*x), tensor.Data[float32](normal(x.Elems())))
+		}
+		check("an earlier result as "+name, false, func(frame []tensor.Tensor) { same(frame, 11, second) })
+		check("over an earlier "+name, false, func(frame []tensor.Tensor) { same(frame, 12, first) })
+		if in == colScale || in == bias {
+			check("an earlier result as "+name+" with gaps", false, func(frame []tensor.Tensor) {
+				both := tensor.Data[float32](normal(2 * n))
+				frame[11] = tensor.Of(both[:n], 1, n)
+				frame[second] = tensor.Of(both, 2*n)
+				frame[second].Dims[0], frame[second].Strides[0] = n, 2
+			})
+		}
+	}
+}
