@@ -71,7 +71,7 @@ func (k *sdpaKernel) bytes() int {
 func TestFusedAttention(t *testing.T) {
 	n := 4096
 	if testing.Short() {
-		n = 1024
+		n = 2048
 	}
 	const h, d = 2, 32
 	q, k, v, mask := normal(h, n, d), normal(h, n, d), normal(h, n, d), causalMask(n)

@@ -22,6 +22,7 @@ const (
 	keyBlock  = 256       // keys of a block: scores of a tile are 64 KiB, in the second-level cache, where shorter rows would not cost less and take more calls
 	fewRows   = 16        // below it dot products with the keys where they lie are faster than packing them
 	keptBytes = 512 << 10 // of packed keys and values that a worker keeps for the tiles of a group
+	longBlock = 8 * keyBlock // keys that few queries meet at once, which read them as several streams: longer ones come no faster
 	asStored  = 2         // up to it 16-bit keys and values are widened for every row, above once for all in memory
 )
 
@@ -183,7 +184,7 @@ func (k *sdpaKernel) run(e *env, frame []tensor.Tensor) error {
 	for w := par.Workers(e.threads, jobs); len(k.work) < w; {
 		rows := min(queryTile, k.rep*k.m)
 		s := sdpaWork{
-			q: make([]float32, rows*k.d), scores: make([]float32, rows*keyBlock), acc: make([]float32, rows*k.dv),
+			q: make([]float32, rows*k.d), scores: make([]float32, max(rows*keyBlock, longBlock)), acc: make([]float32, rows*k.dv),
 			top: make([]float32, rows), sum: make([]float32, rows), from: make([]int, rows), to: make([]int, rows),
 			mask: make([]float32, keyBlock),
 		}
@@ -281,15 +282,20 @@ func (k *sdpaKernel) tile(worker, group, tile int) {
 	if rows >= fewRows {
 		low -= low % keyBlock // so that the blocks of all tiles are the same
 	}
-	for at := low; at < high; at += keyBlock {
+	stored := k.halves && rows <= asStored
+	block := keyBlock
+	if stored {
+		block = longBlock
+	}
+	for at := low; at < high; at += block {
 		if k.e.stopped() {
 			return
 		}
-		n := min(keyBlock, high-at)
+		n := min(block, high-at)
 		switch {
 		case rows >= fewRows:
 			k.many(w, &p, group, first, rows, at, n)
-		case k.halves && rows <= asStored:
+		case stored:
 			k.stored(w, &p, first, rows, at, n)
 		default:
 			k.few(w, &p, first, rows, at, n)
@@ -345,10 +351,9 @@ func (k *sdpaKernel) halvesOf(p unsafe.Pointer, operand, at, n, width int) (rows
 	return unsafe.Slice((*uint16)(unsafe.Add(p, at*k.row[operand])), (n-1)*stride+width), stride
 }
 
-// stored lets few queries meet n keys of 16 bits where they lie.
+// stored lets few queries meet n keys of 16 bits where they lie: the scores of all, then the values block by block, so that the sums are those of blocks.
 func (k *sdpaKernel) stored(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, n int) {
 	keys, ks := k.halvesOf(p[2], 2, at, n, k.d)
-	values, vs := k.halvesOf(p[3], 3, at, n, k.dv)
 	dots, weigh := k.e.vec.DotsF16, k.e.vec.WeighF16
 	if k.types[2] == tensor.BF16 {
 		dots = k.e.vec.DotsBF16
@@ -357,10 +362,14 @@ func (k *sdpaKernel) stored(w *sdpaWork, p *[6]unsafe.Pointer, first, rows, at, 
 		weigh = k.e.vec.WeighBF16
 	}
 	for r := range rows {
-		s := w.scores[r*n:][:n]
-		dots(s, w.q[r*k.d:][:k.d], keys, ks)
-		k.weigh(w, p, first, r, s, at)
-		weigh(w.acc[r*k.dv:][:k.dv], s, values, vs)
+		scores := w.scores[:n]
+		dots(scores, w.q[r*k.d:][:k.d], keys, ks)
+		for from := 0; from < n; from += keyBlock {
+			s := scores[from:min(from+keyBlock, n)]
+			values, vs := k.halvesOf(p[3], 3, at+from, len(s), k.dv)
+			k.weigh(w, p, first, r, s, at+from)
+			weigh(w.acc[r*k.dv:][:k.dv], s, values, vs)
+		}
 	}
 }
 

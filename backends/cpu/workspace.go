@@ -265,7 +265,7 @@ func (k *sdpaKernel) workspace(e *env, _ *ops.Part, _ *ops.Node, _ func(int) boo
 		return workspace{}, nil
 	}
 	workers := par.Workers(e.threads, k.groups.total*k.tiles)
-	bytes := 4*(rows*(k.d+keyBlock+k.dv+2)+keyBlock*(1+k.d+k.dv)) + 16*rows
+	bytes := 4*(rows*(k.d+k.dv+2)+max(rows*keyBlock, longBlock)+keyBlock*(1+k.d+k.dv)) + 16*rows
 	if rows >= fewRows && k.n > 0 {
 		kept, space, err := k.packedBytes()
 		if err != nil {
