@@ -88,13 +88,12 @@ func (p *Packed) Mul(ctx context.Context, r *Run) error {
 		return err
 	}
 	w := takeWork()
-	defer giveWork(w)
+	defer w.release()
 	w.begin(ctx, p, r, choose(isa), kn)
 	w.reserve(w.jobs)
 	w.round()
 	par.Run(r.Threads, w.jobs, (*dotTask)(w))
-	w.end()
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // begin takes a product and divides it.
@@ -104,8 +103,15 @@ func (w *work) begin(ctx context.Context, p *Packed, r *Run, k *kernels, kn *kno
 	w.needs = [2]int(need[:2])
 }
 
-// end lets go of what the product referred to.
-func (w *work) end() { w.p, w.r, w.kn, w.ctx, w.holder = nil, nil, nil, nil, nil }
+// release lets go of what the product, and those that run together with it, referred to, and gives the works back to the pool: the first last, as it is the next
+// to be taken then and remembers what it has rounded.
+func (w *work) release() {
+	if w.next != nil {
+		w.next.release()
+	}
+	w.p, w.r, w.kn, w.ctx, w.holder = nil, nil, nil, nil, nil
+	giveWork(w)
+}
 
 // round rounds A, if the work does not hold it rounded.
 func (w *work) round() {

@@ -9,9 +9,10 @@ import (
 )
 
 // MulTogether computes products of one A with several weights, such as queries, keys and values: runs[i] with weights[i]. The bits are those of the products one after
-// the other. Where they round A alike they are one parallel region instead of one each, at whose ends workers would wait for each other.
+// the other. Where they are of few rows and round A alike they are one parallel region instead of one each, at whose ends workers would wait for each other.
 //
-// All runs must have the same A, LDA, M, Threads, ISA and Knobs. No C may overlap another, nor what the Then of another reads.
+// All runs must have the same A, LDA, M, Source, Threads, ISA and Knobs. No C may overlap another, not even with rows between those of the other, nor what the Then of
+// another reads.
 func MulTogether(ctx context.Context, weights []*Packed, runs []*Run) error {
 	if len(weights) != len(runs) {
 		return fmt.Errorf("qgemm: %d weights, %d runs", len(weights), len(runs))
@@ -44,41 +45,42 @@ func MulTogether(ctx context.Context, weights []*Packed, runs []*Run) error {
 	if err != nil {
 		return err
 	}
-	w := takeWork()
-	defer giveWork(w) // last: it is the next to be taken, and remembers what it rounded
-	w.begin(ctx, weights[0], first, choose(isa), kn)
-	alike, jobs, last := true, w.jobs, w
-	for i, r := range runs[1:] {
-		x := takeWork()
-		x.begin(ctx, weights[i+1], r, choose(isa), kn)
-		x.holder = w
-		alike, jobs = alike && x.wanted() == w.wanted(), jobs+x.jobs
-		last.next, last = x, x
-	}
-	if alike {
-		for x := w; x != nil; x = x.next {
-			x.reserve(jobs)
+	w, jobs, alike := takeTogether(ctx, weights, runs, choose(isa), kn)
+	if !alike {
+		w.release()
+		for i, r := range runs {
+			if err := weights[i].Mul(ctx, r); err != nil {
+				return err
+			}
 		}
-		w.round()
-		par.Run(first.Threads, jobs, (*togetherTask)(w))
+		return nil
 	}
-	for x := w.next; x != nil; {
-		next := x.next
-		x.end()
-		giveWork(x)
-		x = next
+	defer w.release()
+	for x := w; x != nil; x = x.next {
+		x.reserve(jobs)
 	}
-	w.next = nil
-	w.end()
-	if alike {
-		return ctx.Err()
-	}
+	w.round()
+	par.Run(first.Threads, jobs, (*togetherTask)(w))
+	return context.Cause(ctx)
+}
+
+// takeTogether takes the works of products that run together, the first of which has the others behind it. It returns how many jobs they have, and whether all
+// read the same rounded rows and none needs memory for each worker: that of all at one time would be more than any product is said to take.
+func takeTogether(ctx context.Context, weights []*Packed, runs []*Run, k *kernels, kn *knobs) (w *work, jobs int, alike bool) {
+	var last *work
+	alike = true
 	for i, r := range runs {
-		if err := weights[i].Mul(ctx, r); err != nil {
-			return err
+		x := takeWork()
+		x.begin(ctx, weights[i], r, k, kn)
+		if w == nil {
+			w = x
+		} else {
+			last.next, x.holder = x, w
 		}
+		last = x
+		alike, jobs = alike && x.perWorker == 0 && x.wanted() == w.wanted(), jobs+x.jobs
 	}
-	return nil
+	return w, jobs, alike
 }
 
 // together reports whether two runs differ in nothing but where their results go.
