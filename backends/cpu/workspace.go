@@ -152,10 +152,11 @@ func (p *plan) workspace(w *packed, looseA, looseB, looseC bool, residual tensor
 		}
 		if how == blocked {
 			u.callers = max(u.callers, each)
-			for _, rows := range []int{m, 1} { // one by one where rows of A overlap
-				if rows == 1 && !looseA {
-					continue
-				}
+			heights := []int{m}
+			if looseA {
+				heights = append(heights, 1) // one by one where rows of A overlap
+			}
+			for _, rows := range heights {
 				for _, b := range w.blocks {
 					sizes, err := b.WorkspaceBytes(&qgemm.Run{M: rows, Threads: limit, ISA: p.e.isa})
 					if err != nil {
