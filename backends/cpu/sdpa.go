@@ -18,12 +18,12 @@ import (
 // Milakov and Gimelshein, arXiv 1805.02867; Rabe and Staats, arXiv 2112.05682), so that no more than queryTile x keyBlock scores exist
 // for a worker at a time, whatever the context.
 const (
-	queryTile = 64        // rows of a tile: enough to pay for packing a block of keys
-	keyBlock  = 256       // keys of a block: scores of a tile are 64 KiB, in the second-level cache, where shorter rows would not cost less and take more calls
-	fewRows   = 16        // below it dot products with the keys where they lie are faster than packing them
-	keptBytes = 512 << 10 // of packed keys and values that a worker keeps for the tiles of a group
+	queryTile = 64           // rows of a tile: enough to pay for packing a block of keys
+	keyBlock  = 256          // keys of a block: scores of a tile are 64 KiB, in the second-level cache, where shorter rows would not cost less and take more calls
+	fewRows   = 16           // below it dot products with the keys where they lie are faster than packing them
+	keptBytes = 512 << 10    // of packed keys and values that a worker keeps for the tiles of a group
 	longBlock = 8 * keyBlock // keys that few queries meet at once, which read them as several streams: longer ones come no faster
-	asStored  = 2         // up to it 16-bit keys and values are widened for every row, above once for all in memory
+	asStored  = 2            // up to it 16-bit keys and values are widened for every row, above once for all in memory
 )
 
 // sdpaKernel computes attention. Query heads that share a key head are rows of the same tiles.
