@@ -79,7 +79,7 @@ func (p *program) findTogether() []int {
 		}
 		for j := i + 1; j < len(p.kernels); j++ {
 			next, ok := p.kernels[j].(*matmulKernel)
-			if !ok || !next.short || next.in[0] != k.in[0] {
+			if !ok || !next.short || next.in[0] != k.in[0] || next.plan.spec.B != k.plan.spec.B { // other blocks want other rounding
 				break
 			}
 			n[i], found = n[i]+1, true

@@ -15,7 +15,7 @@ import (
 // threeProducts is a part of three products of one value, with a residual, with a bias and an activation, and with a residual again, and its frame: A, three
 // weights, two residuals, a bias, three results.
 func threeProducts(t testing.TB, b *Backend, rows int, formats [3]tensor.DType) (*program, []tensor.Tensor) {
-	const k, n = 96, 80
+	const k, n = 256, 80
 	frame := []tensor.Tensor{normal(rows, k)}
 	for _, d := range formats {
 		frame = append(frame, blocksOf(t, d, n, k))
@@ -54,7 +54,7 @@ func TestProductsTogether(t *testing.T) {
 	for _, isa := range cpuinfo.Get().ISAs {
 		for _, threads := range []int{1, 3} {
 			b := newBackend(threads, isa)
-			for _, formats := range [][3]tensor.DType{{tensor.Q4_0, tensor.Q4_0, tensor.Q4_0}, {tensor.Q8_0, tensor.Q4_1, tensor.Q8_0}} {
+			for _, formats := range [][3]tensor.DType{{tensor.Q4_0, tensor.Q4_0, tensor.Q4_0}, {tensor.Q6_K, tensor.Q6_K, tensor.Q6_K}} {
 				for _, c := range []struct {
 					name     string
 					rows     int
@@ -103,6 +103,22 @@ func TestProductsTogether(t *testing.T) {
 	}
 }
 
+// Products whose weights want A rounded in other ways run on their own.
+func TestProductsApart(t *testing.T) {
+	for _, c := range []struct {
+		formats [3]tensor.DType
+		want    []int
+	}{
+		{[3]tensor.DType{tensor.Q4_K, tensor.Q4_K, tensor.Q6_K}, []int{1, 0, 0}},
+		{[3]tensor.DType{tensor.Q6_K, tensor.Q4_K, tensor.Q4_K}, []int{0, 1, 0}},
+		{[3]tensor.DType{tensor.Q4_K, tensor.Q6_K, tensor.Q4_K}, nil},
+	} {
+		p, frame := threeProducts(t, newBackend(2, 0), 1, c.formats)
+		require.Equal(t, c.want, p.together)
+		require.NoError(t, p.Run(context.Background(), frame, 0, 3))
+	}
+}
+
 // Whatever an epilogue reads may be an earlier product's result, and a result may lie over what an earlier product's epilogue reads: those products run one after
 // the other.
 func TestProductsTogetherWithTheirOperands(t *testing.T) {
@@ -115,7 +131,7 @@ func TestProductsTogetherWithTheirOperands(t *testing.T) {
 		{Name: "first", Op: op, In: []int{0, 1, 3, 4, 5, 6}, Out: []int{11}},
 		{Name: "second", Op: op, In: []int{0, 2, 7, 8, 9, 10}, Out: []int{12}},
 	}}
-	weights := []tensor.Tensor{blocksOf(t, tensor.Q8_0, n, k), blocksOf(t, tensor.Q4_0, n, k)}
+	weights := []tensor.Tensor{blocksOf(t, tensor.Q4_0, n, k), blocksOf(t, tensor.Q4_0, n, k)}
 	newFrame := func() []tensor.Tensor {
 		frame := append([]tensor.Tensor{normal(1, k)}, weights...)
 		for range part.Nodes {
