@@ -24,7 +24,8 @@ func (e *Engine) prepare(ctx context.Context, s matmul.Spec, c *ops.Constant) (m
 		return e.pack(ctx, s, c.Tensor, nil)
 	}
 	key := fmt.Sprintf("cpu %v: %v", e.isa, s)
-	if form := c.Origin.Kept(key, par.Workers(e.threads, 2)); form != nil {
+	// The limit of threads is that of products. Looking for damage lasts as long as reading all weights does, before the first of them.
+	if form := c.Origin.Kept(key, par.Workers(0, 2)); form != nil {
 		// A form that cannot be used, of an earlier version for example, is as good as none.
 		if p, err := e.view(s, form); err == nil && sameBatch(p, c) {
 			if c.Tensor.IsContiguous() {
