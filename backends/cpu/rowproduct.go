@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"unsafe"
-
 	"github.com/tessera-go/tessera/backends/cpu/qgemm"
 	"github.com/tessera-go/tessera/tensor"
 )
@@ -102,7 +100,7 @@ func (p *program) runTogether(e *env, frame []tensor.Tensor, nodes []kernel) (bo
 		// One after the other, a product may write where the epilogue of an earlier one has read, or read what an earlier one has written.
 		for _, other := range nodes[:i] {
 			q := other.(*matmulKernel)
-			if c, d := q.product.run.C, k.product.run.C; overlap(c, d) || q.finishesWith(frame, d) || k.finishesWith(frame, c) {
+			if c, d := &frame[q.out], &frame[k.out]; c.Overlaps(*d) || q.finishesWith(frame, d) || k.finishesWith(frame, c) {
 				return false, nil
 			}
 		}
@@ -112,20 +110,11 @@ func (p *program) runTogether(e *env, frame []tensor.Tensor, nodes []kernel) (bo
 }
 
 // finishesWith reports whether an operand of the epilogue may lie where c does, in a frame for which row holds. One with gaps may, too: it has been copied already.
-func (k *matmulKernel) finishesWith(frame []tensor.Tensor, c []float32) bool {
+func (k *matmulKernel) finishesWith(frame []tensor.Tensor, c *tensor.Tensor) bool {
 	for _, v := range k.in[2:] {
-		if t := &frame[v]; !t.IsContiguous() || overlap(floats(t.Ptr(), t.Elems()), c) {
+		if t := &frame[v]; !t.IsContiguous() || t.Overlaps(*c) {
 			return true
 		}
 	}
 	return false
-}
-
-// overlap reports whether two slices share elements.
-func overlap(a, b []float32) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	a0, b0 := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
-	return a0 < b0+uintptr(4*len(b)) && b0 < a0+uintptr(4*len(a))
 }

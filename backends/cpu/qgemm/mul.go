@@ -304,7 +304,7 @@ func (w *work) cut() (bytes [3]int) {
 	w.blocks = p.k / f.block
 	w.group = 4
 	w.jobs = (p.panels + w.group - 1) / w.group
-	w.fused, w.size = [2]func(*dotArgs){}, 1
+	w.fused, w.streams, w.size = [2]func(*dotArgs){}, nil, 1
 	w.tiled = w.k.tiles != nil && r.M >= w.kn.tilesFrom
 	if w.k.fused != nil && !w.tiled && r.M <= min(w.kn.fewRows, fewPasses*w.k.few) {
 		passes := (r.M + w.k.few - 1) / w.k.few
@@ -313,7 +313,7 @@ func (w *work) cut() (bytes [3]int) {
 	}
 	switch {
 	case w.fused[0] != nil:
-		w.slots, w.perWorker, w.streams = fewSlots, 0, nil
+		w.slots, w.perWorker = fewSlots, 0
 		if w.k.streams != nil && r.M == 1 && p.data != nil {
 			w.streams = w.k.streams(f)
 		}
@@ -490,7 +490,7 @@ func (t *dotTask) Do(worker, job int) {
 	if w.perWorker > 0 {
 		scratch = unsafe.Pointer(&w.scratch[worker*w.perWorker])
 	}
-	if w.fused[0] != nil && w.streams != nil {
+	if w.streams != nil {
 		w.stream(args, job)
 		*args = dotArgs{}
 		return
